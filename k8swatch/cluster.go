@@ -1,0 +1,142 @@
+package k8swatch
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+)
+
+// Key names a ProxyKubeApi.
+type Key = types.NamespacedName
+
+// Cluster is what one ProxyKubeApi and the Secrets it names amount to at one
+// moment: a plain value that is never changed after Compile returned it, so
+// that the request path reads it without a lock.
+type Cluster struct {
+	Key        Key
+	UID        types.UID
+	Generation int64
+
+	// Enabled is false for a cluster whose URL is answered with 404.
+	Enabled bool
+	// Exposed is spec.expose_via_dashboard.
+	Exposed bool
+	// Mode is spec.upstream_auth.mode, Passthrough when absent. It may be a
+	// mode this version does not know: Ready then says so.
+	Mode v1.UpstreamMode
+
+	// Target is where the apiserver is.
+	Target Target
+	// ServerName is the SNI and the name the apiserver's certificate must bear.
+	ServerName string
+	// CA verifies the apiserver's certificate; nil means the system roots,
+	// and never an unreadable CA (API-6).
+	CA *x509.CertPool
+	// CAHash is a digest of the CA's certificates, empty for the system roots.
+	CAHash string
+	// FrontProxy is the certificate presented to the apiserver in FrontProxy
+	// and by the probe; nil when none is usable.
+	FrontProxy *ClientCertificate
+
+	UserPrefix  string
+	GroupPrefix string
+	ForwardUID  bool
+
+	Auth Auth
+	// RequiredGroup is the group a caller must have (ACC-1), empty for none.
+	RequiredGroup string
+
+	// Ready is the Ready condition without the trust reasons, which the
+	// runtime adds from the verdict of its probe.
+	Ready Condition
+	// Notices are the conditions that close nothing (REC-6), sorted by type.
+	Notices []Condition
+	// Preparing says that the object is in Passthrough with at least one
+	// non-empty prefix (REC-7).
+	Preparing bool
+	// Missing lists what would stop FrontProxy while Preparing (REC-7),
+	// without the trust, which the runtime adds.
+	Missing []Condition
+
+	// ClientCertSecret and ClientCertTarget say what the proxy looks for
+	// in FrontProxy and in preparation (REC-3); empty otherwise.
+	ClientCertSecret string
+	ClientCertTarget string
+
+	// RecheckAt is when this value must be compiled again though nothing
+	// changed, for a certificate's notices and expiry; zero for never.
+	RecheckAt time.Time
+}
+
+// TargetKind says how a target is reached.
+type TargetKind int
+
+// The kinds of target.
+const (
+	TargetExternal TargetKind = iota + 1
+	TargetService
+	TargetAgent
+)
+
+// Target is where an apiserver is.
+type Target struct {
+	Kind TargetKind
+	// Canonical is the form of CERT-2.
+	Canonical string
+	// Address is the host:port to dial.
+	Address string
+	// Host is the Host header (authority) of requests to the apiserver:
+	// host, and port where the URL has one.
+	Host string
+	// BasePath is the path base without a trailing slash, as written
+	// (escaped form); empty for none.
+	BasePath string
+}
+
+// ClientCertificate is a client certificate read from a Secret.
+type ClientCertificate struct {
+	TLS tls.Certificate
+	// Leaf is the parsed certificate.
+	Leaf *x509.Certificate
+	// Fingerprint is the hex SHA-256 of the leaf's DER form.
+	Fingerprint string
+}
+
+// Auth is the resolved auth_config.
+type Auth struct {
+	DisableValidation bool
+	ValidateAgainst   v1.ValidateAgainst
+	JWT               []JWT
+	// Hash is a digest of the resolved auth_config, values read from Secrets
+	// included (AUTH-12).
+	Hash string
+}
+
+// JWT is one validated JWTAuthenticator with its compiled CEL.
+type JWT struct {
+	Authenticator apiserver.JWTAuthenticator
+	Mapper        authenticationcel.CELMapper
+}
+
+// Condition is a condition without its time.
+type Condition struct {
+	Type    string
+	Status  string // metav1.ConditionStatus as string: True, False, Unknown
+	Reason  string
+	Message string
+}
+
+// CredentialID is a digest of everything that decides how a connection to the
+// apiserver is made: target, CA, server name and certificate. Two clusters
+// with the same CredentialID still never share a connection.
+func (c *Cluster) CredentialID() string { return credentialID(c) }
+
+// SetID is a digest of everything a trust verdict is about (SPEC section 1,
+// "set"): CredentialID, both prefixes and forward_uid.
+func (c *Cluster) SetID() string { return setID(c) }
