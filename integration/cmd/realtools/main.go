@@ -1,0 +1,55 @@
+// Command realtools builds the real programs that tests and the Makefile use
+// and prints where they are, one path a line.
+//
+//	realtools                      build all
+//	realtools kubectl staticcheck  build these
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/realtools"
+)
+
+func main() {
+	flag.Usage = func() {
+		fmt.Fprintln(os.Stderr, "usage: realtools [name ...]\n\nBuilds these programs when the cache lacks them, all without a name, and prints their paths:")
+		for _, t := range realtools.All() {
+			fmt.Fprintln(os.Stderr, "  "+t.Name)
+		}
+	}
+	flag.Parse()
+	if err := run(flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "realtools:", err)
+		os.Exit(1)
+	}
+}
+
+func run(names []string) error {
+	tools := realtools.All()
+	if len(names) > 0 {
+		tools = nil
+		for _, name := range names {
+			t, ok := realtools.Named(name)
+			if !ok {
+				return fmt.Errorf("no program is named %q", name)
+			}
+			tools = append(tools, t)
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	for _, t := range tools {
+		path, err := realtools.Path(ctx, t, os.Stderr)
+		if err != nil {
+			return err
+		}
+		fmt.Println(path)
+	}
+	return nil
+}

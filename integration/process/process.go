@@ -1,0 +1,159 @@
+// Package process runs the servers of the tests as child processes: output to
+// a file, SIGTERM and then SIGKILL by process id, and the kernel's promise
+// (PDEATHSIG) that a child does not outlive a test that is killed.
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// Options is what to run.
+type Options struct {
+	Path string
+	Args []string
+	// Env is the whole environment; nil means that of this process.
+	Env []string
+	Dir string
+	// LogFile receives standard output and error, appended; empty discards.
+	LogFile string
+}
+
+// Process is a running, or ended, child process.
+type Process struct {
+	name    string
+	logFile string
+	cmd     *exec.Cmd
+	done    chan struct{}
+	waitErr error // valid once done is closed
+}
+
+// Start starts the program.
+func Start(o Options) (*Process, error) {
+	p := &Process{name: o.Path, logFile: o.LogFile, done: make(chan struct{})}
+	p.cmd = exec.Command(o.Path, o.Args...)
+	p.cmd.Env, p.cmd.Dir = o.Env, o.Dir
+	// A group of its own, so that a Ctrl-C in the terminal reaches the test
+	// alone, which then stops its servers in order.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	var log *os.File
+	if o.LogFile != "" {
+		var err error
+		if log, err = os.OpenFile(o.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
+			return nil, fmt.Errorf("opening the log of %s: %w", o.Path, err)
+		}
+		defer log.Close()
+		p.cmd.Stdout, p.cmd.Stderr = log, log
+	}
+	started := make(chan error, 1)
+	go func() {
+		// PDEATHSIG fires when the thread that forked ends, not the process:
+		// this goroutine keeps its thread until the child is gone.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		p.waitErr = p.cmd.Wait()
+		close(p.done)
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("starting %s: %w", o.Path, err)
+	}
+	return p, nil
+}
+
+// PID is the process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Exited says whether the process has ended.
+func (p *Process) Exited() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// ExitCode waits for the end and returns the exit code, -1 when a signal
+// ended the process.
+func (p *Process) ExitCode() int {
+	<-p.done
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// Signal sends a signal to this process alone.
+func (p *Process) Signal(sig os.Signal) error {
+	if p.Exited() {
+		return os.ErrProcessDone
+	}
+	return p.cmd.Process.Signal(sig)
+}
+
+// Stop sends SIGTERM, waits up to grace and then sends SIGKILL. It says
+// whether the process ended by itself.
+func (p *Process) Stop(grace time.Duration) (graceful bool) {
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		<-p.done
+		return true
+	}
+	select {
+	case <-p.done:
+		return true
+	case <-time.After(grace):
+	}
+	_ = p.Signal(syscall.SIGKILL)
+	<-p.done
+	return false
+}
+
+// Kill ends the process without notice.
+func (p *Process) Kill() {
+	_ = p.Signal(syscall.SIGKILL)
+	<-p.done
+}
+
+// Log is everything the process has written so far.
+func (p *Process) Log() []byte {
+	b, _ := os.ReadFile(p.logFile)
+	return b
+}
+
+// LogTail is the last lines of the log, for error messages.
+func (p *Process) LogTail(lines int) string {
+	b := bytes.TrimRight(p.Log(), "\n")
+	for i := len(b) - 1; i >= 0; i-- {
+		if b[i] == '\n' {
+			if lines--; lines == 0 {
+				return string(b[i+1:])
+			}
+		}
+	}
+	return string(b)
+}
+
+var errNotFree = errors.New("no free port")
+
+// FreePort is a TCP port of 127.0.0.1 that was free a moment ago. Another
+// process may take it before the server listens: callers retry.
+func FreePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", errNotFree, err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}

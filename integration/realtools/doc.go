@@ -1,0 +1,16 @@
+// Package realtools builds the real programs the tests run against:
+// kube-apiserver, etcd and kubectl, and the development tools staticcheck,
+// xcaddy and controller-gen.
+//
+// Each comes from a go.mod of its own below integration/tools, so its
+// dependencies are pinned by that file and its go.sum and never mix with those
+// of the product. A program is built once per version with the Go toolchain at
+// hand and kept outside the repository, in $PROXYAUTH_CACHE, else
+// $XDG_CACHE_HOME/proxyauthk8s, else $HOME/.cache/proxyauthk8s. The file name
+// carries the version and a digest of everything that shapes the build, so a
+// changed pin gives a new file and never a stale one.
+//
+// Builds are serialised between processes by a file lock: the first one to
+// come builds, the others wait and find the file. Nothing is downloaded but
+// through the Go module proxy, and go.sum vouches for it.
+package realtools

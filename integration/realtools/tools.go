@@ -1,0 +1,167 @@
+package realtools
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+)
+
+// Tool is one program that can be built.
+type Tool struct {
+	// Name is the file name of the program.
+	Name string
+	// Package is the import path of its main package.
+	Package string
+	// Module is the module whose version the program bears.
+	Module string
+	// Dir is the folder below integration/tools that pins it.
+	Dir string
+	// StampVersion has the linker write the version into the program, as the
+	// Kubernetes releases do: clients compare it, and "v0.0.0-master" is odd.
+	StampVersion bool
+}
+
+// The programs the tests and the Makefile use.
+var (
+	KubeAPIServer = Tool{Name: "kube-apiserver", Package: "k8s.io/kubernetes/cmd/kube-apiserver", Module: "k8s.io/kubernetes", Dir: "kubernetes", StampVersion: true}
+	Kubectl       = Tool{Name: "kubectl", Package: "k8s.io/kubernetes/cmd/kubectl", Module: "k8s.io/kubernetes", Dir: "kubernetes", StampVersion: true}
+	Etcd          = Tool{Name: "etcd", Package: "go.etcd.io/etcd/server/v3", Module: "go.etcd.io/etcd/server/v3", Dir: "etcd"}
+	Staticcheck   = Tool{Name: "staticcheck", Package: "honnef.co/go/tools/cmd/staticcheck", Module: "honnef.co/go/tools", Dir: "lint"}
+	XCaddy        = Tool{Name: "xcaddy", Package: "github.com/caddyserver/xcaddy/cmd/xcaddy", Module: "github.com/caddyserver/xcaddy", Dir: "lint"}
+	ControllerGen = Tool{Name: "controller-gen", Package: "sigs.k8s.io/controller-tools/cmd/controller-gen", Module: "sigs.k8s.io/controller-tools", Dir: "lint"}
+)
+
+// All lists every tool, the slow ones first.
+func All() []Tool {
+	return []Tool{KubeAPIServer, Kubectl, Etcd, Staticcheck, XCaddy, ControllerGen}
+}
+
+// Named returns the tool of that name.
+func Named(name string) (Tool, bool) {
+	for _, t := range All() {
+		if t.Name == name {
+			return t, true
+		}
+	}
+	return Tool{}, false
+}
+
+var errNoRoot = errors.New("no go.mod of the project above this source file")
+
+// RepoRoot is the folder of the product's go.mod. It is found from this source
+// file, so it does not depend on the working directory.
+func RepoRoot() (string, error) {
+	_, file, _, ok := runtime.Caller(0)
+	if !ok || !filepath.IsAbs(file) {
+		// Built with -trimpath: the working directory is all that is left.
+		wd, err := os.Getwd()
+		if err != nil {
+			return "", fmt.Errorf("finding the repository: %w", err)
+		}
+		file = filepath.Join(wd, "x")
+	}
+	for dir := filepath.Dir(file); ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "integration", "tools")); err == nil {
+			if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+				return dir, nil
+			}
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("finding the repository: %w", errNoRoot)
+		}
+	}
+}
+
+// CacheDir is where built programs are kept; it is created when missing.
+func CacheDir() (string, error) {
+	dir := os.Getenv("PROXYAUTH_CACHE")
+	if dir == "" {
+		base := os.Getenv("XDG_CACHE_HOME")
+		if base == "" {
+			home, err := os.UserHomeDir()
+			if err != nil {
+				return "", fmt.Errorf("finding the cache folder: %w", err)
+			}
+			base = filepath.Join(home, ".cache")
+		}
+		dir = filepath.Join(base, "proxyauthk8s")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("finding the cache folder: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("creating the cache folder: %w", err)
+	}
+	return dir, nil
+}
+
+// plan is a tool together with all that its build depends on.
+type plan struct {
+	Tool
+	version string // of Module, as go.mod says, e.g. v1.37.2
+	dir     string // absolute folder of the go.mod
+	ldflags string
+	file    string // absolute path of the finished program
+}
+
+func newPlan(t Tool) (*plan, error) {
+	root, err := RepoRoot()
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{Tool: t, dir: filepath.Join(root, "integration", "tools", t.Dir)}
+	mod, err := os.ReadFile(filepath.Join(p.dir, "go.mod"))
+	if err != nil {
+		return nil, fmt.Errorf("reading the pins of %s: %w", t.Name, err)
+	}
+	sum, err := os.ReadFile(filepath.Join(p.dir, "go.sum"))
+	if err != nil {
+		return nil, fmt.Errorf("reading the pins of %s: %w", t.Name, err)
+	}
+	if p.version, err = versionOf(mod, t.Module); err != nil {
+		return nil, fmt.Errorf("reading the pins of %s: %w", t.Name, err)
+	}
+	p.ldflags = "-s -w"
+	if t.StampVersion {
+		p.ldflags += stamp(p.version)
+	}
+	cache, err := CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	h := sha256.New()
+	for _, part := range []string{string(mod), string(sum), t.Package, p.ldflags, runtime.GOOS, runtime.GOARCH} {
+		fmt.Fprintf(h, "%d\n%s", len(part), part)
+	}
+	p.file = filepath.Join(cache, fmt.Sprintf("%s-%s-%s", t.Name, p.version, hex.EncodeToString(h.Sum(nil))[:12]))
+	return p, nil
+}
+
+func versionOf(mod []byte, module string) (string, error) {
+	f, err := modfile.ParseLax("go.mod", mod, nil)
+	if err != nil {
+		return "", err
+	}
+	for _, r := range f.Require {
+		if r.Mod.Path == module {
+			return r.Mod.Version, nil
+		}
+	}
+	return "", fmt.Errorf("go.mod does not require %s", module)
+}
+
+// stamp is what the Kubernetes release scripts pass to the linker.
+func stamp(version string) string {
+	const p = " -X k8s.io/component-base/version."
+	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	return p + "gitVersion=" + version + p + "gitMajor=" + major + p + "gitMinor=" + minor
+}
