@@ -64,6 +64,11 @@ type Cluster struct {
 	// without the trust, which the runtime adds.
 	Missing []Condition
 
+	// Probe says that the set can be probed (TRUST-1): the cluster is enabled,
+	// in FrontProxy or preparing, its target and CA are known, both prefixes
+	// are valid and the certificate is usable.
+	Probe bool
+
 	// ClientCertSecret and ClientCertTarget say what the proxy looks for
 	// in FrontProxy and in preparation (REC-3); empty otherwise.
 	ClientCertSecret string
@@ -132,11 +137,21 @@ type Condition struct {
 	Message string
 }
 
-// CredentialID is a digest of everything that decides how a connection to the
-// apiserver is made: target, CA, server name and certificate. Two clusters
-// with the same CredentialID still never share a connection.
+// CredentialID is a digest of everything that decides how a connection of the
+// relay to the apiserver is made: target, CA, server name and, in FrontProxy
+// only, the certificate. Two clusters with the same CredentialID still never
+// share a connection.
 func (c *Cluster) CredentialID() string { return credentialID(c) }
 
-// SetID is a digest of everything a trust verdict is about (SPEC section 1,
-// "set"): CredentialID, both prefixes and forward_uid.
+// SetID is a digest of everything a trust verdict is about: target, CA, server
+// name, front-proxy certificate, both prefixes and forward_uid. It does not
+// depend on the mode (TRUST-2).
 func (c *Cluster) SetID() string { return setID(c) }
+
+// presented is the certificate the relay shows to the apiserver, nil for none.
+func (c *Cluster) presented() *ClientCertificate {
+	if c.Mode != v1.ModeFrontProxy {
+		return nil
+	}
+	return c.FrontProxy
+}

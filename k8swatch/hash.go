@@ -1,0 +1,97 @@
+package k8swatch
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"hash"
+)
+
+// digest hashes a sequence of fields. Each field is preceded by its length, so
+// that no two different sequences give the same input to the hash.
+type digest struct{ h hash.Hash }
+
+// newDigest starts a digest; purpose keeps the digests of different things apart.
+func newDigest(purpose string) digest {
+	d := digest{h: sha256.New()}
+	d.string(purpose)
+	return d
+}
+
+func (d digest) bytes(b []byte) {
+	var n [8]byte
+	binary.BigEndian.PutUint64(n[:], uint64(len(b)))
+	d.h.Write(n[:])
+	d.h.Write(b)
+}
+
+func (d digest) string(s string) { d.bytes([]byte(s)) }
+
+func (d digest) bool(b bool) {
+	if b {
+		d.bytes([]byte{1})
+		return
+	}
+	d.bytes([]byte{0})
+}
+
+// list writes how many fields follow, then the fields.
+func (d digest) list(fields [][]byte) {
+	var n [8]byte
+	binary.BigEndian.PutUint64(n[:], uint64(len(fields)))
+	d.bytes(n[:])
+	for _, f := range fields {
+		d.bytes(f)
+	}
+}
+
+func (d digest) sum() string { return hex.EncodeToString(d.h.Sum(nil)) }
+
+// credentialID leaves the front-proxy certificate out in Passthrough, where the
+// relay does not present it (ID-4): preparation never touches the relay (REC-7),
+// and a switch of mode needs connections of its own.
+func credentialID(c *Cluster) string {
+	d := newDigest("credential")
+	writeEndpoint(d, c)
+	writeCertificate(d, c.presented())
+	return d.sum()
+}
+
+// setID does not depend on the mode: a switch of mode keeps the verdict (TRUST-2).
+func setID(c *Cluster) string {
+	d := newDigest("set")
+	writeEndpoint(d, c)
+	writeCertificate(d, c.FrontProxy)
+	writeAssertion(d, c)
+	return d.sum()
+}
+
+func writeEndpoint(d digest, c *Cluster) {
+	var kind [8]byte
+	binary.BigEndian.PutUint64(kind[:], uint64(c.Target.Kind))
+	d.bytes(kind[:])
+	d.string(c.Target.Canonical)
+	d.string(c.Target.Address)
+	d.string(c.Target.Host)
+	d.string(c.Target.BasePath)
+	d.string(c.ServerName)
+	// An empty pool and the system roots are far from the same.
+	d.bool(c.CA == nil)
+	d.string(c.CAHash)
+}
+
+// writeCertificate takes the whole chain: the same leaf with another
+// intermediate is another handshake. The key needs no place of its own, it is
+// the one of the leaf.
+func writeCertificate(d digest, cert *ClientCertificate) {
+	d.bool(cert != nil)
+	if cert != nil {
+		d.list(cert.TLS.Certificate)
+	}
+}
+
+func writeAssertion(d digest, c *Cluster) {
+	d.string(c.UserPrefix)
+	d.string(c.GroupPrefix)
+	d.bool(c.ForwardUID)
+}
