@@ -1,0 +1,80 @@
+package kube
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+)
+
+// Start is StartAPIServer for a test, which ends with it.
+func Start(tb testing.TB, o Options) *APIServer {
+	tb.Helper()
+	a, err := StartAPIServer(tb.Context(), tb.TempDir(), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Logf("last lines of %s:\n%s", a.URL, a.proc.LogTail(15))
+		}
+		a.Stop()
+	})
+	return a
+}
+
+// StartSharedEtcd is StartEtcd for a test, for several apiservers.
+func StartSharedEtcd(tb testing.TB) *Etcd {
+	tb.Helper()
+	e, err := StartEtcd(tb.Context(), tb.TempDir())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(e.Stop)
+	return e
+}
+
+// Kubectl is a kubectl with that kubeconfig (empty: the administrator's) and a
+// fresh home.
+func (a *APIServer) Kubectl(tb testing.TB, kubeconfig string) Kubectl {
+	if kubeconfig == "" {
+		kubeconfig = a.Kubeconfig
+	}
+	return Kubectl{Kubeconfig: kubeconfig, Home: filepath.Join(tb.TempDir(), "home")}
+}
+
+// MustRun runs a command that has to end with exit code 0.
+func (k Kubectl) MustRun(tb testing.TB, args ...string) Result {
+	tb.Helper()
+	r := k.MustEnd(tb, args...)
+	if r.ExitCode != 0 {
+		tb.Fatalf("kubectl %q: exit code %d\n%s%s", args, r.ExitCode, r.Stdout, r.Stderr)
+	}
+	return r
+}
+
+// MustEnd runs a command to its end, whatever its exit code.
+func (k Kubectl) MustEnd(tb testing.TB, args ...string) Result {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
+	defer cancel()
+	r, err := k.Run(ctx, args...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
+
+// MustAudit waits up to ten seconds for matching audit events.
+func (a *APIServer) MustAudit(tb testing.TB, match func(*auditv1.Event) bool) []auditv1.Event {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), 10*time.Second)
+	defer cancel()
+	events, err := a.WaitAudit(ctx, match)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return events
+}
