@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"hash"
+	"reflect"
 )
 
 // digest hashes a sequence of fields. Each field is preceded by its length, so
@@ -94,4 +95,23 @@ func writeAssertion(d digest, c *Cluster) {
 	d.string(c.UserPrefix)
 	d.string(c.GroupPrefix)
 	d.bool(c.ForwardUID)
+}
+
+// sameCluster says whether nothing about a cluster changed. What is compiled or
+// parsed is compared by what it was made from.
+func sameCluster(a, b *Cluster) bool {
+	if a == nil || b == nil {
+		return false
+	}
+	x, y := *a, *b
+	if x.FrontProxy != y.FrontProxy || (x.CA == nil) != (y.CA == nil) || !sameJWT(x.Auth.JWT, y.Auth.JWT) {
+		return false
+	}
+	x.CA, y.CA, x.FrontProxy, y.FrontProxy, x.Auth.JWT, y.Auth.JWT = nil, nil, nil, nil, nil, nil
+	return reflect.DeepEqual(x, y)
+}
+
+// sameJWT compares identity: a slice is compiled once for each auth_config.
+func sameJWT(a, b []JWT) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }

@@ -1,0 +1,323 @@
+package k8swatch
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+)
+
+// AudienceEnforce is the value of Options.AudienceValidation that FrontProxy
+// demands (AUTH-7).
+const AudienceEnforce = "enforce"
+
+// Options are what the proxy admin decides for all clusters.
+type Options struct {
+	// Namespace is the proxy's own, where front-proxy certificates are.
+	Namespace string
+	// AllowedModes are the upstream modes that objects may ask for.
+	// Passthrough is always among them.
+	AllowedModes []v1.UpstreamMode
+	// AudienceValidation is enforce, warn or off; empty is enforce.
+	AudienceValidation string
+	// ReferenceNamespaces are the namespaces, besides its own, that an
+	// object's references may point to (API-4).
+	ReferenceNamespaces []string
+	// Recheck runs the rules of admission on an object, which it must not
+	// change (API-3). Paths begin with "spec". Required.
+	Recheck func(*v1.ProxyKubeApi) field.ErrorList
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+}
+
+// Compiler turns objects, with what they refer to, into Clusters. It holds what
+// was last good of each reference, so that a read that fails closes nothing
+// (CERT-6, CERT-7). Its methods may be called from several goroutines; the work
+// is done by one at a time.
+type Compiler struct {
+	store   Store
+	options Options
+
+	mu   sync.Mutex
+	held map[Key]*held
+	// cel is made at the first need: it takes a while, and not every
+	// installation has an expression.
+	cel authenticationcel.Compiler
+}
+
+// held is what is kept of an object between two compilations.
+type held struct {
+	uid        types.UID
+	rechecks   rechecks
+	auth       heldAuthentication
+	authority  heldAuthority
+	port       resolvedPort
+	service    string
+	frontProxy frontProxyState
+	cluster    *Cluster
+}
+
+// rechecks are the verdicts of admission on one spec, by mode.
+type rechecks struct {
+	spec   string
+	byMode map[v1.UpstreamMode]field.ErrorList
+}
+
+// NewCompiler returns a Compiler that reads from store. It panics without
+// Options.Recheck: objects that are older than the rules would pass unseen.
+func NewCompiler(store Store, o Options) *Compiler {
+	if o.Recheck == nil {
+		panic("k8swatch: Options.Recheck is required")
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Compiler{store: store, options: o, held: map[Key]*held{}}
+}
+
+// Compile returns what the object amounts to now, nil when it is gone. While
+// nothing changes it returns the same value; RecheckAt says when time alone
+// changes something.
+func (c *Compiler) Compile(key Key) *Cluster {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	object := c.store.Object(key)
+	if object == nil || object.ProxyKubeApi == nil {
+		delete(c.held, key)
+		return nil
+	}
+	h := c.held[key]
+	if h == nil || h.uid != object.ProxyKubeApi.UID {
+		// An object of the same name is another object: nothing that was
+		// held for its predecessor is its own.
+		h = &held{uid: object.ProxyKubeApi.UID}
+		c.held[key] = h
+	}
+	b := &builder{
+		compiler: c, store: c.store, options: c.options, held: h, now: c.options.Now(),
+		key: key, object: object, spec: &object.ProxyKubeApi.Spec,
+	}
+	cluster := b.build()
+	if !sameCluster(h.cluster, cluster) {
+		h.cluster = cluster
+	}
+	return h.cluster
+}
+
+// Forget drops what is held of an object.
+func (c *Compiler) Forget(key Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.held, key)
+}
+
+// builder makes one Cluster.
+type builder struct {
+	compiler *Compiler
+	store    Store
+	options  Options
+	held     *held
+	now      time.Time
+
+	key    Key
+	object *Object
+	spec   *v1.ProxyKubeApiSpec
+}
+
+func (b *builder) build() *Cluster {
+	mode := b.mode()
+	user, group := b.prefixes()
+	place, ca, auth := b.place(), b.authority(), b.authentication()
+	c := &Cluster{
+		Key:           b.key,
+		UID:           b.object.ProxyKubeApi.UID,
+		Generation:    b.object.ProxyKubeApi.Generation,
+		Enabled:       isTrue(b.spec.Enabled),
+		Exposed:       b.spec.ExposeViaDashboard,
+		Mode:          mode,
+		Target:        place.target,
+		ServerName:    place.serverName,
+		CA:            ca.pool,
+		CAHash:        ca.hash,
+		UserPrefix:    user,
+		GroupPrefix:   group,
+		ForwardUID:    b.spec.UpstreamAuth != nil && b.spec.UpstreamAuth.ForwardUID,
+		Auth:          auth.auth,
+		RequiredGroup: b.requiredGroup(),
+		Preparing:     mode == v1.ModePassthrough && (user != "" || group != ""),
+	}
+	own := slices.Concat(place.problems, ca.problems, auth.problems, b.references(), b.unsupported())
+	var certificate presentable
+	if mode == v1.ModeFrontProxy || c.Preparing {
+		certificate = b.frontProxy(place.target.Canonical)
+		c.FrontProxy, c.RecheckAt = certificate.certificate, certificate.recheckAt
+		c.ClientCertSecret, c.ClientCertTarget = FrontProxySecret(b.key), place.target.Canonical
+		c.Probe = c.Enabled && c.FrontProxy != nil && len(place.problems) == 0 && ca.hash != unknownCAHash && b.prefixesValid()
+	}
+	c.Ready = readiness(b.problems(mode, own, certificate.problems))
+	if c.Preparing {
+		c.Missing = conditions(b.problems(v1.ModeFrontProxy, own, certificate.problems))
+	}
+	c.Notices = b.notices(certificate.notices, slices.Concat(place.stale, ca.stale))
+	return c
+}
+
+// problems lists what stops the cluster in a mode, in the order in which Ready
+// tells it (section 7 of the reference).
+func (b *builder) problems(mode v1.UpstreamMode, own, certificate []problem) []problem {
+	problems := b.gates(mode)
+	var admission []problem
+	if b.object.Invalid != "" {
+		admission = []problem{invalid("", b.object.Invalid)}
+	} else {
+		admission = fromFieldErrors(b.recheck(mode))
+	}
+	for _, reason := range []string{ReasonInvalidSpec, ReasonServiceNotFound, ReasonReferenceNotFound} {
+		for _, p := range withoutRepeats(admission, own) {
+			if p.reason == reason {
+				problems = append(problems, p)
+			}
+		}
+	}
+	if mode == v1.ModeFrontProxy {
+		problems = append(problems, certificate...)
+	}
+	return problems
+}
+
+// gates are the reasons that come before anything is looked at.
+func (b *builder) gates(mode v1.UpstreamMode) []problem {
+	var problems []problem
+	if !isTrue(b.spec.Enabled) {
+		problems = append(problems, problem{reason: ReasonDisabled, text: "spec.enabled is false"})
+	}
+	if !knownMode(mode) {
+		return append(problems, problem{reason: ReasonUpstreamModeUnknown, text: fmt.Sprintf(
+			"this proxy replica cannot serve upstream mode %s yet", bounded(string(mode), maxMode))})
+	}
+	if mode != v1.ModePassthrough && !slices.Contains(b.options.AllowedModes, mode) {
+		problems = append(problems, problem{reason: ReasonUpstreamModeNotAllowed, text: fmt.Sprintf(
+			"upstream mode %s is not enabled on this proxy installation", mode)})
+	}
+	if a := b.options.AudienceValidation; mode == v1.ModeFrontProxy && a != "" && a != AudienceEnforce {
+		problems = append(problems, problem{reason: ReasonAudienceValidationRequired, text: fmt.Sprintf(
+			"upstream mode FrontProxy requires OIDC audience validation: audience_validation is %s on this proxy installation, not %s", a, AudienceEnforce)})
+	}
+	return problems
+}
+
+// maxMode bounds what a message repeats of a mode that is not known.
+const maxMode = 64
+
+func knownMode(mode v1.UpstreamMode) bool {
+	return mode == v1.ModePassthrough || mode == v1.ModeFrontProxy
+}
+
+// recheck runs the rules of admission as if the object had a mode, once for
+// each spec and mode.
+func (b *builder) recheck(mode v1.UpstreamMode) field.ErrorList {
+	r := &b.held.rechecks
+	if spec := specHash(b.spec); r.spec != spec {
+		*r = rechecks{spec: spec, byMode: map[v1.UpstreamMode]field.ErrorList{}}
+	}
+	errs, ok := r.byMode[mode]
+	if !ok {
+		errs = b.options.Recheck(withMode(b.object.ProxyKubeApi, mode))
+		r.byMode[mode] = errs
+	}
+	return errs
+}
+
+// withMode returns the object itself, or a copy as deep as the mode stands.
+func withMode(object *v1.ProxyKubeApi, mode v1.UpstreamMode) *v1.ProxyKubeApi {
+	if object.Spec.UpstreamAuth == nil || object.Spec.UpstreamAuth.Mode == mode {
+		return object
+	}
+	upstream := *object.Spec.UpstreamAuth
+	upstream.Mode = mode
+	changed := *object
+	changed.Spec.UpstreamAuth = &upstream
+	return &changed
+}
+
+func specHash(spec *v1.ProxyKubeApiSpec) string {
+	data, err := json.Marshal(spec)
+	if err != nil {
+		panic("k8swatch: encoding a spec: " + err.Error())
+	}
+	d := newDigest("spec")
+	d.bytes(data)
+	return d.sum()
+}
+
+func (b *builder) mode() v1.UpstreamMode {
+	if b.spec.UpstreamAuth == nil || b.spec.UpstreamAuth.Mode == "" {
+		return v1.ModePassthrough
+	}
+	return b.spec.UpstreamAuth.Mode
+}
+
+func (b *builder) prefixes() (user, group string) {
+	u := b.spec.UpstreamAuth
+	if u == nil {
+		return "", ""
+	}
+	return orDefault(u.UserPrefix, ""), orDefault(u.GroupPrefix, "")
+}
+
+// prefixesValid says whether the prefixes alone would pass in FrontProxy: the
+// probe asserts names under them (TRUST-1).
+func (b *builder) prefixesValid() bool {
+	if b.object.Invalid != "" {
+		return false
+	}
+	user, group := b.prefixes()
+	if user == "" || group == "" || strings.HasPrefix(user, reservedPrefix) || strings.HasPrefix(group, reservedPrefix) {
+		return false
+	}
+	return !slices.ContainsFunc(b.recheck(v1.ModeFrontProxy), func(err *field.Error) bool {
+		return strings.HasPrefix(err.Field, "spec.upstream_auth")
+	})
+}
+
+// requiredGroup is the group of ACC-1.
+func (b *builder) requiredGroup() string {
+	if group := orDefault(b.spec.ProxyGroup, ""); group != "" || !b.spec.ExposeViaDashboard {
+		return group
+	}
+	return orDefault(b.spec.DashboardGroup, "dashboard-"+b.key.Namespace+"-"+b.key.Name)
+}
+
+// notices are sorted by type; each type is there once.
+func (b *builder) notices(certificate []Condition, stale []string) []Condition {
+	notices := slices.Concat(certificate, b.withoutEffect())
+	if len(stale) > 0 {
+		notices = append(notices, notice(NoticeReferenceStale, strings.Join(stale, "; ")+"; what was read last stays in force"))
+	}
+	if b.object.UpdateRefused != "" {
+		notices = append(notices, notice(NoticeUpdateRefused, b.object.UpdateRefused))
+	}
+	return mergeByType(notices)
+}
+
+// mergeByType sorts conditions by type and puts those of one type into one.
+func mergeByType(all []Condition) []Condition {
+	slices.SortStableFunc(all, func(a, b Condition) int { return strings.Compare(a.Type, b.Type) })
+	var merged []Condition
+	for _, c := range all {
+		if last := len(merged) - 1; last >= 0 && merged[last].Type == c.Type {
+			merged[last].Message = bounded(merged[last].Message+"; "+c.Message, maxMessage)
+			continue
+		}
+		merged = append(merged, c)
+	}
+	return merged
+}

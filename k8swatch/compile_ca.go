@@ -1,0 +1,167 @@
+package k8swatch
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+)
+
+// authority is what verifies the apiserver's certificate.
+type authority struct {
+	// pool is nil for the system roots only. A CA that is not known is an
+	// empty pool, which verifies nothing (API-6).
+	pool     *x509.CertPool
+	hash     string
+	problems []problem
+	stale    []string
+}
+
+// heldAuthority is a CA that was read well, and where from (CERT-7).
+type heldAuthority struct {
+	source  string
+	content string
+	pool    *x509.CertPool
+	hash    string
+}
+
+func (b *builder) authority() authority {
+	s := b.spec.Cert
+	switch {
+	case s == nil:
+		return authority{}
+	case s.Secret != nil:
+		return b.referredAuthority("spec.cert.Secret", kindSecret, s.Secret)
+	case s.ConfigMap != nil:
+		return b.referredAuthority("spec.cert.ConfigMap", kindConfigMap, s.ConfigMap)
+	case s.Cert != nil:
+		return b.inlineAuthority(*s.Cert)
+	case s.SystemRoots != nil, s.Insecure != nil:
+		// Insecure is the legacy spelling: TLS is always verified.
+		return authority{}
+	}
+	return unknownAuthority(invalid("spec.cert", "exactly one of Secret, ConfigMap, Cert, SystemRoots, Insecure must be set"))
+}
+
+// unknownCAHash keeps a CA that is not known apart from the system roots.
+const unknownCAHash = "unknown"
+
+func unknownAuthority(problems ...problem) authority {
+	return authority{pool: x509.NewCertPool(), hash: unknownCAHash, problems: problems}
+}
+
+func (b *builder) inlineAuthority(encoded string) authority {
+	const path = "spec.cert.Cert"
+	data, err := base64.StdEncoding.DecodeString(strings.TrimSpace(encoded))
+	if err != nil {
+		return unknownAuthority(invalid(path, "must be PEM in base64"))
+	}
+	held, err := b.parseAuthority(path, data)
+	if err != nil {
+		return unknownAuthority(invalid(path, err.Error()))
+	}
+	return authority{pool: held.pool, hash: held.hash}
+}
+
+func (b *builder) referredAuthority(path, kind string, ref *v1.KeyReference) authority {
+	r, problems := b.resolve(path, kind, ref)
+	if len(problems) > 0 {
+		// references() tells them.
+		return unknownAuthority()
+	}
+	source := r.String() + " " + r.key
+	data, err := b.read(r)
+	var held heldAuthority
+	if err == nil {
+		if held, err = b.parseAuthority(source, data); err != nil {
+			err = errReference{r, "key " + quoted(r.key) + " " + err.Error()}
+		}
+	}
+	var protected errProtected
+	switch {
+	case err == nil:
+		return authority{pool: held.pool, hash: held.hash}
+	case errors.As(err, &protected):
+		b.held.authority = heldAuthority{}
+		return unknownAuthority(invalid(path+".name", protectedText))
+	case b.held.authority.source == source:
+		held = b.held.authority
+		return authority{pool: held.pool, hash: held.hash, stale: []string{err.Error()}}
+	}
+	return unknownAuthority(problem{reason: ReasonReferenceNotFound, path: path, text: err.Error()})
+}
+
+// parseAuthority parses a CA once per content and holds it.
+func (b *builder) parseAuthority(source string, data []byte) (heldAuthority, error) {
+	d := newDigest("ca content")
+	d.bytes(data)
+	content := d.sum()
+	if b.held.authority.source == source && b.held.authority.content == content {
+		return b.held.authority, nil
+	}
+	certs, err := parseCertificates(data)
+	if err != nil {
+		return heldAuthority{}, err
+	}
+	held := heldAuthority{source: source, content: content, pool: x509.NewCertPool(), hash: authorityHash(certs)}
+	for _, cert := range certs {
+		held.pool.AddCert(cert)
+	}
+	b.held.authority = held
+	return held, nil
+}
+
+// authorityHash does not depend on the order or repetition of the certificates,
+// nor on what stands between them.
+func authorityHash(certs []*x509.Certificate) string {
+	var ders [][]byte
+	for _, cert := range certs {
+		ders = append(ders, cert.Raw)
+	}
+	slices.SortFunc(ders, slices.Compare[[]byte])
+	ders = slices.CompactFunc(ders, slices.Equal[[]byte])
+	d := newDigest("ca")
+	d.list(ders)
+	return d.sum()
+}
+
+var (
+	errNoCertificate = errors.New("holds no PEM certificate")
+	errBrokenPEM     = errors.New("holds a certificate whose PEM block is broken")
+)
+
+// parseCertificates returns the certificates of a PEM bundle. One that cannot
+// be parsed refuses the bundle, as in kube-apiserver: half a CA is not what its
+// author wrote. Errors never repeat the contents.
+func parseCertificates(data []byte) ([]*x509.Certificate, error) {
+	var certs []*x509.Certificate
+	begun := bytes.Count(data, []byte("-----BEGIN CERTIFICATE-----"))
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("holds a certificate that cannot be parsed (number %d)", len(certs)+1)
+		}
+		certs = append(certs, cert)
+	}
+	switch {
+	case len(certs) == 0:
+		return nil, errNoCertificate
+	case len(certs) < begun:
+		// pem.Decode steps over a block that is broken or cut short.
+		return nil, errBrokenPEM
+	}
+	return certs, nil
+}

@@ -1,0 +1,220 @@
+package k8swatch
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// presentable is the front-proxy certificate of a cluster.
+type presentable struct {
+	// certificate is nil unless it may be presented to the target now.
+	certificate *ClientCertificate
+	problems    []problem
+	notices     []Condition
+	// recheckAt is when this must be looked at again, zero for never.
+	recheckAt time.Time
+}
+
+// frontProxyState is what is held of a front-proxy Secret between two looks.
+// It depends on what the admin did with the Secret alone: what the author wrote
+// into the object only decides whether the pair may be presented.
+type frontProxyState struct {
+	// seen is the Secret as it was last read, nil before the first time.
+	seen *frontProxySecret
+	// pair is the last one that could be used; nil when there is none, or
+	// the admin withdrew it (CERT-5).
+	pair *acceptedPair
+}
+
+// frontProxySecret is what one read of the Secret said.
+type frontProxySecret struct {
+	absent bool
+	// misfit says what is wrong with the type or the label.
+	misfit      string
+	annotations frontProxyAnnotations
+	pair        keyPair
+}
+
+type frontProxyAnnotations struct {
+	target     string
+	prefix     string
+	havePrefix bool
+}
+
+// acceptedPair is a pair with the annotations it was accepted under.
+type acceptedPair struct {
+	certificate *ClientCertificate
+	annotations frontProxyAnnotations
+}
+
+// frontProxy decides what may be presented to target, which is empty when it is
+// not known.
+func (b *builder) frontProxy(target string) presentable {
+	name := FrontProxySecret(b.key)
+	if len(name) > maxSecretName {
+		return presentable{problems: []problem{{reason: ReasonClientCertNameTooLong, text: fmt.Sprintf(
+			"the Secret of the certificate, %s<namespace>.<name>, would have a name of %d characters, over the %d allowed; give the ProxyKubeApi a shorter name",
+			FrontProxySecretPrefix, len(name), maxSecretName)}}}
+	}
+	state := &b.held.frontProxy
+	secret, err := b.store.Secret(b.options.Namespace, name)
+	unread := ""
+	switch {
+	case apierrors.IsNotFound(err):
+		state.see(&frontProxySecret{absent: true})
+	case err != nil:
+		unread = staleText(kindSecret, b.options.Namespace, name, readFault(err))
+	default:
+		state.see(examine(secret, state.seen))
+	}
+	if state.seen == nil {
+		return presentable{problems: []problem{{reason: ReasonClientCertMissing, text: unread}}}
+	}
+	p := state.decide("Secret "+b.options.Namespace+"/"+name, b.now)
+	p.problems = append(p.problems, b.mismatches(name, target)...)
+	if value, reserved := state.seen.reserved(); reserved {
+		p.problems = append(p.problems, problem{reason: ReasonClientCertSubjectReserved, text: fmt.Sprintf(
+			"the subject of the certificate in Secret %s/%s holds %s: no common name and no organization may start with %s",
+			b.options.Namespace, name, quoted(value), reservedPrefix)})
+	}
+	if unread != "" {
+		p.notices = append(p.notices, notice(NoticeClientCertRenewalFailed, unread+"; what was read last stays in force"))
+	}
+	if state.pair != nil && len(p.problems) == 0 && target != "" {
+		p.certificate = state.pair.certificate
+		if leaf := p.certificate.Leaf; !b.now.Before(expiringFrom(leaf)) {
+			p.notices = append(p.notices, notice(NoticeClientCertExpiring, fmt.Sprintf(
+				"the certificate in Secret %s/%s expires at %s", b.options.Namespace, name, timestamp(leaf.NotAfter))))
+		}
+	}
+	return p
+}
+
+// examine reads what a Secret says, and parses a pair once.
+func examine(secret *corev1.Secret, last *frontProxySecret) *frontProxySecret {
+	seen := &frontProxySecret{}
+	switch {
+	case secret.Type != corev1.SecretTypeTLS:
+		seen.misfit = "is not of type " + string(corev1.SecretTypeTLS)
+	case secret.Labels[ManagedByLabel] != ManagedByValue:
+		seen.misfit = "lacks the label " + ManagedByLabel + ": " + ManagedByValue
+	}
+	seen.annotations.target = secret.Annotations[FrontProxyTargetAnnotation]
+	seen.annotations.prefix, seen.annotations.havePrefix = secret.Annotations[FrontProxyPrefixAnnotation]
+	crt, key := secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]
+	if last != nil && last.pair.content == pairContent(crt, key) {
+		seen.pair = last.pair
+	} else {
+		seen.pair = parseKeyPair(crt, key)
+	}
+	return seen
+}
+
+func (s *frontProxySecret) reserved() (string, bool) {
+	if s.pair.leaf == nil {
+		return "", false
+	}
+	return reservedSubject(s.pair.leaf)
+}
+
+// see takes note of a read. Everything the admin can do to withdraw the
+// certificate drops the pair, so that it does not come back when the Secret is
+// put right again with contents that cannot be used (CERT-5).
+func (s *frontProxyState) see(seen *frontProxySecret) {
+	s.seen = seen
+	_, reserved := seen.reserved()
+	if seen.absent || seen.misfit != "" || reserved || s.pair != nil && s.pair.annotations != seen.annotations {
+		s.pair = nil
+	}
+}
+
+// decide says whether a pair is there, whatever it may be presented to.
+func (s *frontProxyState) decide(label string, now time.Time) presentable {
+	missing := func(text string) []problem {
+		return []problem{{reason: ReasonClientCertMissing, text: label + " " + text}}
+	}
+	switch {
+	case s.seen.absent:
+		return presentable{problems: missing("does not exist")}
+	case s.seen.misfit != "":
+		return presentable{problems: missing(s.seen.misfit)}
+	}
+	fault := s.accept(now)
+	if s.pair != nil && now.After(s.pair.certificate.Leaf.NotAfter) {
+		s.pair = nil
+	}
+	var p presentable
+	p.recheckAt = s.recheckAt(now)
+	switch {
+	case fault == "":
+	case s.pair == nil:
+		p.problems = missing("cannot be used: " + fault)
+	default:
+		p.notices = append(p.notices, notice(NoticeClientCertRenewalFailed, fmt.Sprintf(
+			"%s cannot be used: %s; the previous certificate serves until %s", label, fault, timestamp(s.pair.certificate.Leaf.NotAfter))))
+	}
+	return p
+}
+
+// accept holds the pair of the Secret, or says why it cannot be used.
+func (s *frontProxyState) accept(now time.Time) (fault string) {
+	pair := s.seen.pair
+	if pair.fault != nil {
+		return pair.fault.Error()
+	}
+	if fault := validityFault(pair.leaf, now); fault != "" {
+		return fault
+	}
+	if _, reserved := s.seen.reserved(); !reserved {
+		s.pair = &acceptedPair{certificate: pair.certificate, annotations: s.seen.annotations}
+	}
+	return ""
+}
+
+// recheckAt is when the passing of time alone changes the answer.
+func (s *frontProxyState) recheckAt(now time.Time) time.Time {
+	var next time.Time
+	if s.pair != nil {
+		leaf := s.pair.certificate.Leaf
+		// A certificate is still valid at its NotAfter.
+		next = earliest(next, leaf.NotAfter.Add(time.Nanosecond), now)
+		next = earliest(next, expiringFrom(leaf), now)
+	}
+	if pair := s.seen.pair; pair.certificate != nil {
+		next = earliest(next, pair.leaf.NotBefore, now)
+	}
+	return next
+}
+
+// earliest returns the earlier of two times, of which candidate counts only
+// when it is still to come; zero is never.
+func earliest(current, candidate, now time.Time) time.Time {
+	if !candidate.After(now) || !current.IsZero() && current.Before(candidate) {
+		return current
+	}
+	return candidate
+}
+
+// mismatches compares what the admin wrote on the Secret with what the object
+// asks for. The values on the Secret are not told to the author.
+func (b *builder) mismatches(name, target string) []problem {
+	seen := b.held.frontProxy.seen
+	if seen.absent || target == "" {
+		return nil
+	}
+	var problems []problem
+	mismatch := func(text string) {
+		problems = append(problems, problem{reason: ReasonClientCertTargetMismatch, text: text})
+	}
+	if seen.annotations.target != target {
+		mismatch(fmt.Sprintf("annotation %s of Secret %s/%s must be %s", FrontProxyTargetAnnotation, b.options.Namespace, name, quoted(target)))
+	}
+	user, group := b.prefixes()
+	if p := seen.annotations.prefix; seen.annotations.havePrefix && (p != user || p != group) {
+		mismatch(fmt.Sprintf("user_prefix and group_prefix must both be what annotation %s of Secret %s/%s says", FrontProxyPrefixAnnotation, b.options.Namespace, name))
+	}
+	return problems
+}

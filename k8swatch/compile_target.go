@@ -1,0 +1,356 @@
+package k8swatch
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+)
+
+// agentServerName is what the certificate of an apiserver behind an agent
+// bears, whatever address the agent reaches it at.
+const agentServerName = "kubernetes.default.svc"
+
+const defaultServicePort = 443
+
+// place is where an apiserver is, as far as the object and its Service say.
+type place struct {
+	target     Target
+	serverName string
+	problems   []problem
+	stale      []string
+}
+
+// resolvedPort is the port a named port of a Service had when it was last seen.
+type resolvedPort struct {
+	namespace, name, portName string
+	port                      int32
+}
+
+func (b *builder) place() place {
+	p := b.service()
+	name := b.spec.TLSServerName
+	if name == "" {
+		return p
+	}
+	if !validServerName(name) {
+		p.problems = append(p.problems, invalid("spec.tls_server_name", "must be a host name or an IP address"))
+		return p
+	}
+	p.serverName = strings.ToLower(name)
+	return p
+}
+
+func (b *builder) service() place {
+	s := b.spec.Service
+	switch {
+	case s.ExternalService != nil:
+		return externalPlace(s.ExternalService.URL)
+	case s.KubernetesService != nil:
+		return b.kubernetesPlace(s.KubernetesService)
+	case s.Agent != nil:
+		return b.agentPlace(s.Agent)
+	}
+	return place{problems: []problem{invalid("spec.service", "exactly one of ExternalService, KubernetesService, Agent must be set")}}
+}
+
+func externalPlace(raw string) place {
+	target, host, err := parseTargetURL(raw)
+	if err != nil {
+		return place{problems: []problem{invalid("spec.service.ExternalService.url", err.Error())}}
+	}
+	return place{target: target, serverName: host}
+}
+
+func (b *builder) agentPlace(agent *v1.Agent) place {
+	name := agent.Name
+	if name == "" {
+		name = b.key.Name
+	}
+	p := place{serverName: agentServerName}
+	if len(validation.IsDNS1123Subdomain(name)) > 0 {
+		p.problems = append(p.problems, invalid("spec.service.Agent.name", "must be a DNS name"))
+	} else {
+		p.target = Target{
+			Kind:      TargetAgent,
+			Canonical: "agent:" + b.key.Namespace + "/" + name,
+			Host:      agentServerName,
+		}
+	}
+	p.problems = append(p.problems, unsupported("spec.service.Agent", ""))
+	return p
+}
+
+// kubernetesPlace dials a Service by its name. A number needs no Service to be
+// known, so that the target stays what it is while the Service is away: only a
+// change of spec.service ends streams (STREAM-1).
+func (b *builder) kubernetesPlace(ref *v1.KubernetesService) place {
+	const path = "spec.service.KubernetesService"
+	namespace := orDefault(ref.Namespace, b.key.Namespace)
+	var p place
+	if len(validation.IsDNS1123Label(ref.Name)) > 0 {
+		p.problems = append(p.problems, invalid(path+".name", "must be the name of a Service"))
+	}
+	if len(validation.IsDNS1123Label(namespace)) > 0 {
+		p.problems = append(p.problems, invalid(path+".namespace", "must be the name of a namespace"))
+	}
+	if ref.Port != nil && (*ref.Port < 1 || *ref.Port > 65535) {
+		p.problems = append(p.problems, invalid(path+".port", "must be 1 to 65535"))
+	}
+	if len(p.problems) > 0 {
+		return p
+	}
+	port, problems, stale := b.servicePort(namespace, ref)
+	p.problems, p.stale = problems, stale
+	p.serverName = ref.Name + "." + namespace + ".svc"
+	if port != 0 {
+		p.target = serviceTarget(namespace, ref.Name, port)
+	}
+	return p
+}
+
+func serviceTarget(namespace, name string, port int32) Target {
+	host := name + "." + namespace + ".svc"
+	address := net.JoinHostPort(host, strconv.Itoa(int(port)))
+	target := Target{
+		Kind:      TargetService,
+		Canonical: fmt.Sprintf("service:%s/%s:%d", namespace, name, port),
+		Address:   address,
+		Host:      host,
+	}
+	if port != defaultServicePort {
+		target.Host = address
+	}
+	return target
+}
+
+// servicePort returns the port to dial, 0 when it is not known.
+func (b *builder) servicePort(namespace string, ref *v1.KubernetesService) (int32, []problem, []string) {
+	asked := b.askedPort(namespace, ref)
+	service, err := b.store.Service(namespace, ref.Name)
+	if err != nil && !apierrors.IsNotFound(err) && b.held.service == asked.id() {
+		return asked.port, nil, []string{staleText("Service", namespace, ref.Name, readFault(err))}
+	}
+	b.held.service = ""
+	named := fmt.Sprintf("Service %s/%s ", namespace, ref.Name)
+	refuse := func(reason, text string) []problem {
+		return []problem{{reason: reason, path: "spec.service.KubernetesService", text: named + text}}
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return asked.port, refuse(ReasonServiceNotFound, "does not exist"), nil
+	case err != nil:
+		return asked.port, refuse(ReasonServiceNotFound, "cannot be read (get): "+readFault(err)), nil
+	case service.Spec.Type == corev1.ServiceTypeExternalName:
+		// It would send the proxy wherever DNS says (API-6).
+		return 0, refuse(ReasonInvalidSpec, "is of type ExternalName, which is not followed; use ExternalService"), nil
+	}
+	port, ok := findPort(service, asked)
+	switch {
+	case !ok && asked.portName != "":
+		return asked.port, refuse(ReasonServiceNotFound, "has no TCP port named "+quoted(asked.portName)), nil
+	case !ok:
+		return asked.port, refuse(ReasonServiceNotFound, fmt.Sprintf("has no TCP port %d", asked.port)), nil
+	}
+	asked.port = port
+	b.held.port, b.held.service = asked, asked.id()
+	return port, nil, nil
+}
+
+// askedPort is what the object asks for; a named port has the number it had
+// when the Service was last seen.
+func (b *builder) askedPort(namespace string, ref *v1.KubernetesService) resolvedPort {
+	asked := resolvedPort{namespace: namespace, name: ref.Name, portName: orDefault(ref.PortName, "")}
+	held := b.held.port
+	switch {
+	case ref.Port != nil:
+		asked.port, asked.portName = *ref.Port, ""
+	case asked.portName == "":
+		asked.port = defaultServicePort
+	case held.portName == asked.portName && held.namespace == namespace && held.name == ref.Name:
+		asked.port = held.port
+	}
+	return asked
+}
+
+// id names what was asked for, without the port a name resolved to.
+func (r resolvedPort) id() string {
+	if r.portName != "" {
+		return r.namespace + "/" + r.name + ":" + r.portName
+	}
+	return fmt.Sprintf("%s/%s:%d", r.namespace, r.name, r.port)
+}
+
+func findPort(service *corev1.Service, asked resolvedPort) (int32, bool) {
+	for _, p := range service.Spec.Ports {
+		if p.Protocol != "" && p.Protocol != corev1.ProtocolTCP {
+			continue
+		}
+		if asked.portName != "" && p.Name == asked.portName {
+			return p.Port, true
+		}
+		if asked.portName == "" && p.Port == asked.port {
+			return p.Port, true
+		}
+	}
+	// The name of a headless Service resolves to its endpoints, which listen
+	// where they like.
+	if asked.portName == "" && service.Spec.ClusterIP == corev1.ClusterIPNone {
+		return asked.port, true
+	}
+	return 0, false
+}
+
+var (
+	errURLScheme   = errors.New("must be an https:// URL")
+	errURLHost     = errors.New("needs a host: a name in ASCII (its xn-- form if need be), an IPv4 address, or an IPv6 address in brackets")
+	errURLPort     = errors.New("has a port that is not 1 to 65535")
+	errURLUser     = errors.New("must not contain a user or password")
+	errURLQuery    = errors.New("must not contain a query")
+	errURLFragment = errors.New("must not contain a fragment")
+	errURLEscape   = errors.New("has a path with a character that must be percent-encoded, or a bad percent-encoding")
+	errURLDots     = errors.New("has a path with a dot segment")
+	errURLEmpty    = errors.New("has a path with an empty segment")
+)
+
+// parseTargetURL reads the URL of an apiserver and returns the target and the
+// host without brackets. It repeats what admission demands, since an object may
+// be older than the rules, and refuses path bases that two servers could read
+// differently: the base goes onto the wire as it is written.
+func parseTargetURL(raw string) (Target, string, error) {
+	rest, ok := strings.CutPrefix(raw, "https://")
+	if !ok {
+		return Target{}, "", errURLScheme
+	}
+	if strings.Contains(rest, "#") {
+		return Target{}, "", errURLFragment
+	}
+	if strings.Contains(rest, "?") {
+		return Target{}, "", errURLQuery
+	}
+	authority, base := rest, ""
+	if slash := strings.IndexByte(rest, '/'); slash >= 0 {
+		authority, base = rest[:slash], rest[slash:]
+	}
+	if strings.Contains(authority, "@") {
+		return Target{}, "", errURLUser
+	}
+	host, port, err := splitAuthority(authority)
+	if err != nil {
+		return Target{}, "", err
+	}
+	base = strings.TrimRight(base, "/")
+	if err := checkBase(base); err != nil {
+		return Target{}, "", err
+	}
+	target := Target{
+		Kind:      TargetExternal,
+		Canonical: "external:" + strings.TrimRight(raw, "/"),
+		Address:   net.JoinHostPort(host, "443"),
+		Host:      bracketed(host),
+		BasePath:  base,
+	}
+	if port != "" {
+		target.Address = net.JoinHostPort(host, port)
+		target.Host = target.Address
+	}
+	return target, host, nil
+}
+
+// splitAuthority returns the host in lower case, without brackets, and the
+// port, empty where none is written.
+func splitAuthority(authority string) (host, port string, err error) {
+	host = authority
+	bracket := strings.IndexByte(authority, ']')
+	if colon := strings.LastIndexByte(authority, ':'); colon > bracket {
+		host = authority[:colon]
+		n, err := strconv.ParseUint(authority[colon+1:], 10, 16)
+		if err != nil || n == 0 || len(authority)-colon > 6 {
+			return "", "", errURLPort
+		}
+		port = strconv.FormatUint(n, 10)
+	}
+	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
+		address, err := netip.ParseAddr(host[1 : len(host)-1])
+		if err != nil || !address.Is6() || address.Zone() != "" {
+			return "", "", errURLHost
+		}
+		return strings.ToLower(host[1 : len(host)-1]), port, nil
+	}
+	if host == "" || strings.ContainsFunc(host, func(r rune) bool { return !isHostRune(r) }) {
+		return "", "", errURLHost
+	}
+	return strings.ToLower(host), port, nil
+}
+
+func isHostRune(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_~", r)
+}
+
+func bracketed(host string) string {
+	if strings.Contains(host, ":") {
+		return "[" + host + "]"
+	}
+	return host
+}
+
+// checkBase takes a path base without its trailing slash. Only what RFC 3986
+// section 3.3 allows in a path may stand in it, so that nothing in it can end
+// the request line, and nothing on the way re-encodes it.
+func checkBase(base string) error {
+	if base == "" {
+		return nil
+	}
+	for i := 0; i < len(base); i++ {
+		if !isPathByte(base[i]) {
+			return errURLEscape
+		}
+	}
+	decoded, err := url.PathUnescape(base)
+	if err != nil {
+		return errURLEscape
+	}
+	for _, segment := range strings.Split(decoded[1:], "/") {
+		switch segment {
+		case "":
+			return errURLEmpty
+		case ".", "..":
+			return errURLDots
+		}
+	}
+	return nil
+}
+
+func isPathByte(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("/-._~%!$&'()*+,;=:@", c) >= 0
+}
+
+// validServerName takes what an apiserver's certificate can bear; underscores
+// are no host names, but some certificates bear them.
+func validServerName(name string) bool {
+	if _, err := netip.ParseAddr(name); err == nil {
+		return true
+	}
+	for _, label := range strings.Split(name, ".") {
+		if label == "" || len(label) > 63 || strings.ContainsFunc(label, func(r rune) bool { return r == '~' || !isHostRune(r) }) {
+			return false
+		}
+	}
+	return true
+}
+
+func orDefault(s *string, otherwise string) string {
+	if s == nil || *s == "" {
+		return otherwise
+	}
+	return *s
+}

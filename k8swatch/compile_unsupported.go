@@ -1,0 +1,81 @@
+package k8swatch
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+)
+
+// unsupported lists the fields in use that restrict or authenticate and are
+// not built yet: leaving one out of account would open what its author closed
+// (API-8). A block that is switched off restricts nothing.
+func (b *builder) unsupported() []problem {
+	var problems []problem
+	if b.spec.ClientCert != nil {
+		problems = append(problems, unsupported("spec.client_cert", ""))
+	}
+	problems = append(problems, b.unsupportedAuth()...)
+	if s := b.spec.SecurityConfig; s != nil && isTrue(s.Enabled) {
+		if len(s.AllowedResources) > 0 {
+			problems = append(problems, unsupported("spec.security_config.allowed_resources", ""))
+		}
+		if len(s.AllowedRessources) > 0 {
+			problems = append(problems, unsupported("spec.security_config.allowed_ressources", ""))
+		}
+	}
+	return problems
+}
+
+func (b *builder) unsupportedAuth() []problem {
+	const path = "spec.auth_config.validate_against"
+	var problems []problem
+	config := b.spec.AuthConfig
+	if config == nil || !config.DisableValidation {
+		switch against := validator(config); {
+		case against == v1.ValidateJwtAuthenticators:
+		case config == nil || config.ValidateAgainst == "":
+			problems = append(problems, unsupported(path, "absent, it means Kubernetes; use JwtAuthenticators"))
+		case against == v1.ValidateKubernetes, against == v1.ValidateOidcProvider:
+			problems = append(problems, unsupported(path, string(against)+"; use JwtAuthenticators"))
+		default:
+			problems = append(problems, unsupported(path, quoted(string(against))))
+		}
+	}
+	if config != nil && config.TokenExchange != nil && config.TokenExchange.Enabled {
+		problems = append(problems, unsupported("spec.auth_config.token_exchange", ""))
+	}
+	return problems
+}
+
+// withoutEffect lists the fields that are accepted and do nothing (API-8).
+func (b *builder) withoutEffect() []Condition {
+	var fields []string
+	add := func(used bool, path string) {
+		if used {
+			fields = append(fields, path)
+		}
+	}
+	if a := b.spec.AuthConfig; a != nil {
+		for i := range a.JWT {
+			add(a.JWT[i].Issuer.EgressSelector == "cluster", fmt.Sprintf("spec.auth_config.jwt[%d].issuer.egress_selector", i))
+		}
+		add(a.OidcProvider != nil && a.OidcProvider.ExposeOAuthAuthorizationServer,
+			"spec.auth_config.oidc_provider.expose_oauth_authorization_server")
+	}
+	if s := b.spec.SecurityConfig; s != nil && isTrue(s.Enabled) {
+		add(s.Fail2LoginEqualBan != nil && s.Fail2LoginEqualBan.Enabled, "spec.security_config.fail2login_equal_ban")
+		add(s.RateLimiting != nil && s.RateLimiting.Enabled, "spec.security_config.rate_limiting")
+		add(len(s.PerUserGroupRateLimiting) > 0, "spec.security_config.per_user_group_rate_limiting")
+	}
+	for i := range b.spec.VirtualAPIs {
+		add(isTrue(b.spec.VirtualAPIs[i].Enabled), fmt.Sprintf("spec.virtual_apis[%d]", i))
+	}
+	if len(fields) == 0 {
+		return nil
+	}
+	return []Condition{notice(NoticeUnsupportedField, "has no effect in this version: "+strings.Join(fields, ", "))}
+}
+
+// isTrue reads a boolean whose default is true.
+func isTrue(b *bool) bool { return b == nil || *b }

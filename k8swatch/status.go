@@ -1,0 +1,291 @@
+package k8swatch
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+)
+
+const (
+	// maxTrustAge is how old a verdict may be to stand in a status.
+	maxTrustAge = 15 * time.Minute
+	// lastProbeInterval is how often lastProbe is written while the verdict
+	// stays the same: each write goes to every watcher (REC-4).
+	lastProbeInterval = 5 * time.Minute
+	// maxTrustMessage bounds the text about who the apiserver saw, in characters.
+	maxTrustMessage = 256
+)
+
+// TrustState is what is known of a cluster's set: the verdict of its last
+// probe, since when the verdict is that one, and when it was last confirmed.
+// The zero value is a set that was not probed.
+type TrustState struct {
+	Trust     v1.Trust
+	Since     time.Time
+	LastProbe time.Time
+	Message   string
+}
+
+// StatusInput is everything a status is made from.
+type StatusInput struct {
+	Cluster *Cluster
+	Trust   TrustState
+	// Notices are those of the runtime, such as IssuerUnavailable.
+	Notices []Condition
+	// Reachable is nil while it is not known: what the status says of it
+	// then stays.
+	Reachable *Condition
+	// Previous is the status as it stands, nil for none.
+	Previous *v1.ProxyKubeApiStatus
+	Now      time.Time
+}
+
+// EffectiveReady is Ready with the trust reasons (section 7 of the reference):
+// what the status says and what a request meets. A verdict never opens what
+// the object itself closes. Age plays no part, since a set that a verdict
+// closed is opened by Trusted only (TRUST-4).
+func EffectiveReady(c *Cluster, t TrustState) Condition {
+	if c.Ready.Status != StatusTrue || c.Mode != v1.ModeFrontProxy {
+		return c.Ready
+	}
+	if refused, ok := trustRefusal(t); ok {
+		return refused
+	}
+	return c.Ready
+}
+
+// trustRefusal is what a verdict makes of Ready, if anything.
+func trustRefusal(t TrustState) (Condition, bool) {
+	ready := Condition{Type: ConditionReady, Status: StatusFalse}
+	switch t.Trust {
+	case v1.TrustRejected:
+		ready.Reason, ready.Message = ReasonFrontProxyNotTrusted, "the apiserver answered 401 to the proxy's certificate"
+	case v1.TrustNotHonoured:
+		ready.Reason, ready.Message = ReasonUpstreamIdentityNotHonoured, "the apiserver does not honour the asserted identity"
+	default:
+		return Condition{}, false
+	}
+	if t.Message != "" {
+		ready.Message = trustMessage(t)
+	}
+	return ready, true
+}
+
+// TrustRefusalInStatus returns the trust reason that a status gives for Ready.
+// It may close a cluster on a replica that did not probe itself; nothing in a
+// status may open one, since others than the proxy can write it (TRUST-4).
+func TrustRefusalInStatus(status *v1.ProxyKubeApiStatus) (Condition, bool) {
+	if status == nil {
+		return Condition{}, false
+	}
+	for _, c := range status.Conditions {
+		if c.Type != ConditionReady || c.Status != metav1.ConditionFalse {
+			continue
+		}
+		if c.Reason == ReasonFrontProxyNotTrusted || c.Reason == ReasonUpstreamIdentityNotHonoured {
+			return Condition{Type: c.Type, Status: StatusFalse, Reason: c.Reason, Message: bounded(c.Message, maxMessage)}, true
+		}
+	}
+	return Condition{}, false
+}
+
+// BuildStatus says what a cluster is (REC-3). It is a pure function; while
+// nothing changes its result equals Previous, see SameStatus.
+func BuildStatus(in StatusInput) *v1.ProxyKubeApiStatus {
+	c := in.Cluster
+	conditions := statusConditions(in)
+	status := &v1.ProxyKubeApiStatus{
+		ObservedGeneration: c.Generation,
+		Conditions:         conditions,
+		UpstreamAuth:       upstreamAuthStatus(in),
+	}
+	if c.Enabled {
+		path := "/clusters/" + c.Key.Namespace + "/" + c.Key.Name
+		status.Path = &path
+	}
+	for _, condition := range conditions {
+		switch {
+		case condition.Type == ConditionReady && condition.Status != metav1.ConditionTrue:
+			status.Error = &condition.Message
+		case condition.Type == NoticeUpdateRefused && status.Error == nil:
+			status.Error = &condition.Message
+		case condition.Type == ConditionReachable:
+			status.Exposed = condition.Status == metav1.ConditionTrue
+		}
+	}
+	return status
+}
+
+// SameStatus says whether writing b over a would change nothing.
+func SameStatus(a, b *v1.ProxyKubeApiStatus) bool { return equality.Semantic.DeepEqual(a, b) }
+
+// statusConditions are Ready, then the rest by type.
+func statusConditions(in StatusInput) []metav1.Condition {
+	c := in.Cluster
+	rest := slices.Concat(c.Notices, in.Notices)
+	if c.Mode == v1.ModeFrontProxy && verdict(in) == v1.TrustUnknown {
+		message := "the probe did not conclude"
+		if in.Trust.Message != "" {
+			message = trustMessage(in.Trust)
+		}
+		rest = append(rest, notice(NoticeUpstreamTrustUnknown, message))
+	}
+	if c.Preparing {
+		rest = append(rest, preparation(in))
+	}
+	rest = mergeByType(rest)
+	out := []metav1.Condition{in.timed(EffectiveReady(c, in.Trust))}
+	for _, condition := range rest {
+		out = append(out, in.timed(condition))
+	}
+	if reachable := in.reachable(); reachable != nil {
+		out = append(out, *reachable)
+	}
+	slices.SortStableFunc(out[1:], func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
+	return out
+}
+
+// timed gives a condition its time, which moves only with its status.
+func (in StatusInput) timed(c Condition) metav1.Condition {
+	out := metav1.Condition{
+		Type:               c.Type,
+		Status:             metav1.ConditionStatus(c.Status),
+		Reason:             c.Reason,
+		Message:            bounded(c.Message, maxMessage),
+		ObservedGeneration: in.Cluster.Generation,
+		LastTransitionTime: statusTime(in.Now),
+	}
+	if p := in.previous(c.Type); p != nil && p.Status == out.Status && !p.LastTransitionTime.IsZero() {
+		out.LastTransitionTime = p.LastTransitionTime
+	}
+	return out
+}
+
+func (in StatusInput) previous(kind string) *metav1.Condition {
+	if in.Previous == nil {
+		return nil
+	}
+	for i := range in.Previous.Conditions {
+		if in.Previous.Conditions[i].Type == kind {
+			return &in.Previous.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// reachable is left out of a disabled cluster, which nobody asks whether it can
+// be reached.
+func (in StatusInput) reachable() *metav1.Condition {
+	switch {
+	case !in.Cluster.Enabled:
+		return nil
+	case in.Reachable != nil:
+		c := in.timed(*in.Reachable)
+		return &c
+	default:
+		return in.previous(ConditionReachable)
+	}
+}
+
+// preparation lists all that would stop FrontProxy (REC-7). A verdict is
+// missing only where there could be one.
+func preparation(in StatusInput) Condition {
+	c := in.Cluster
+	missing := slices.Clone(c.Missing)
+	if c.Probe {
+		refused, ok := trustRefusal(in.Trust)
+		switch trust := verdict(in); {
+		case ok:
+			missing = append(missing, refused)
+		case trust == v1.TrustUnknown:
+			missing = append(missing, Condition{Reason: NoticeUpstreamTrustUnknown, Message: orText(trustMessage(in.Trust), "the probe did not conclude")})
+		case trust != v1.TrustTrusted:
+			missing = append(missing, Condition{Reason: NoticeUpstreamTrustUnknown, Message: "not probed yet"})
+		}
+	}
+	if len(missing) == 0 {
+		return Condition{Type: ConditionFrontProxyNotReady, Status: StatusFalse, Reason: ReasonPrepared,
+			Message: "nothing stops upstream mode FrontProxy"}
+	}
+	var texts []string
+	for _, m := range missing {
+		texts = append(texts, m.Reason+": "+m.Message)
+	}
+	return notice(ConditionFrontProxyNotReady, strings.Join(texts, "; "))
+}
+
+// verdict is the trust a status tells: none without a usable certificate, and
+// none that is too old.
+func verdict(in StatusInput) v1.Trust {
+	t := in.Trust
+	if in.Cluster.FrontProxy == nil || t.LastProbe.IsZero() || in.Now.Sub(t.LastProbe) > maxTrustAge {
+		return ""
+	}
+	return t.Trust
+}
+
+// upstreamAuthStatus tells nothing but the mode of a cluster that neither is in
+// FrontProxy nor prepares it.
+func upstreamAuthStatus(in StatusInput) *v1.UpstreamAuthStatus {
+	c := in.Cluster
+	out := &v1.UpstreamAuthStatus{
+		Mode:             bounded(string(c.Mode), maxMode),
+		ClientCertSecret: c.ClientCertSecret,
+		ClientCertTarget: c.ClientCertTarget,
+	}
+	if c.FrontProxy != nil {
+		out.ClientCertNotAfter = timePointer(c.FrontProxy.Leaf.NotAfter)
+	}
+	trust := verdict(in)
+	if trust == "" {
+		return out
+	}
+	out.Trust = trust
+	out.TrustSince, out.LastProbe = timePointer(in.Trust.Since), timePointer(in.Trust.LastProbe)
+	out.Message = trustMessage(in.Trust)
+	if in.Previous == nil || in.Previous.UpstreamAuth == nil || in.Previous.UpstreamAuth.Trust != trust {
+		return out
+	}
+	// The same verdict as before: a new leader does not know since when, and
+	// a date alone is no reason to write.
+	previous := in.Previous.UpstreamAuth
+	if previous.TrustSince != nil && previous.TrustSince.Time.Before(in.Trust.Since) {
+		out.TrustSince = previous.TrustSince
+	}
+	if p := previous.LastProbe; p != nil && !p.Time.After(in.Trust.LastProbe) && in.Trust.LastProbe.Sub(p.Time) < lastProbeInterval {
+		out.LastProbe = p
+	}
+	return out
+}
+
+// trustMessage is the prober's text, which quotes names the apiserver sent.
+func trustMessage(t TrustState) string {
+	message := bounded(t.Message, maxMessage)
+	if r := []rune(message); len(r) > maxTrustMessage {
+		return string(r[:maxTrustMessage-3]) + "..."
+	}
+	return message
+}
+
+func orText(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}
+
+// statusTime has the resolution that the API keeps.
+func statusTime(t time.Time) metav1.Time { return metav1.NewTime(t.UTC().Truncate(time.Second)) }
+
+func timePointer(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	out := statusTime(t)
+	return &out
+}
