@@ -1,0 +1,84 @@
+package identity
+
+// Identity is who is asking (the proxy identity): what the claims of a bearer
+// were mapped to, before the prefixes of upstream_auth. It is shared between
+// requests and must not be changed.
+type Identity struct {
+	Name   string
+	UID    string
+	Groups []string
+	Extra  map[string][]string
+
+	// EmptyName says that the username was present but null, empty or blank
+	// before any prefix was put in front of it (ID-2).
+	EmptyName bool
+	// Overage says that the provider left the mapped groups out of the token
+	// because they were too many (_claim_names names a mapped claim, ID-2).
+	Overage bool
+}
+
+// Settings says what Forward does with an Identity (spec.upstream_auth).
+type Settings struct {
+	// UserPrefix and GroupPrefix are put in front of the name and each group.
+	UserPrefix  string
+	GroupPrefix string
+	// ForwardUID sends the uid as X-Remote-Uid.
+	ForwardUID bool
+}
+
+// The limits of a forwarded identity (ID-2). They keep its headers well below
+// the header limit of an apiserver and of the proxies in front of one.
+const (
+	maxGroups = 64
+	maxBytes  = 8192
+)
+
+// Reason says why an identity is not forwarded. It is the value of the reason
+// label of proxyauth_upstream_identity_refused_total.
+type Reason string
+
+// The reasons of ID-2, in the order in which they are looked for.
+const (
+	ReasonSystemPrefix    Reason = "system_prefix"
+	ReasonEmptyUsername   Reason = "empty_username"
+	ReasonUntransmittable Reason = "untransmittable"
+	ReasonTooLarge        Reason = "too_large"
+)
+
+// The kinds of value a Refusal can be about.
+const (
+	KindUserName   = "the user name"
+	KindUID        = "the uid"
+	KindGroup      = "a group"
+	KindGroups     = "the groups"
+	KindExtraKey   = "an extra key"
+	KindExtraValue = "an extra value"
+	KindTotal      = "the whole identity"
+)
+
+// Refusal says that an identity is not sent to an apiserver (403, ID-2).
+// Nothing in it is taken from the identity, so all of it may be shown.
+type Refusal struct {
+	Reason Reason
+	// Kind names what kind of value was at fault.
+	Kind string
+}
+
+// Message is the text for the answer, the Warning header and the audit line.
+func (r *Refusal) Message() string {
+	what := "cannot be forwarded"
+	switch r.Reason {
+	case ReasonSystemPrefix:
+		what = "has a reserved system: name or group"
+	case ReasonEmptyUsername:
+		what = "has no username for the configured claim"
+	case ReasonUntransmittable:
+		what = "has a value it cannot forward"
+	case ReasonTooLarge:
+		what = "is too large to forward"
+	}
+	return "the identity given to the proxy " + what + " (" + r.Kind + ")"
+}
+
+// Error is Message.
+func (r *Refusal) Error() string { return r.Message() }

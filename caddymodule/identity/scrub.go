@@ -1,0 +1,127 @@
+package identity
+
+import "net/http"
+
+// Folded header names and prefixes: lower case, '-' for '_' and '.'.
+const (
+	remotePrefix      = "x-remote-"
+	impersonatePrefix = "impersonate-"
+	forwardedPrefix   = "x-forwarded-"
+)
+
+// ScrubOptions says what Scrub leaves.
+type ScrubOptions struct {
+	// KeepCookies leaves Cookie (proxy_cookies on, in the host form).
+	KeepCookies bool
+	// KeepImpersonation leaves Impersonate-* (impersonation forward), spelled
+	// with a dash; other spellings still go, because the apiserver would not
+	// check the right to use them.
+	KeepImpersonation bool
+}
+
+// Scrub removes from h what a client may not tell an apiserver (ID-5):
+// everything under X-Remote- and Impersonate-, X-Forwarded-User,
+// X-Forwarded-Groups, X-Real-Ip, Forwarded, Cookie, and the caller's own
+// Authorization and Proxy-Authorization, which the transport writes again
+// where the mode sends one.
+//
+// Names are compared over the raw keys, lower-cased, with '_' and '.' as '-':
+// some servers and gateways behind an apiserver fold them, http.Header does
+// not. X-Forwarded-* spelled with '_' or '.' goes for the same reason.
+//
+// It does for trailers too, where their names are known. A server adds the
+// names it was not told of while the body is read, so the only safe way to
+// relay a request is without its trailers: set Request.Trailer to nil.
+func Scrub(h http.Header, o ScrubOptions) {
+	for key := range h {
+		if scrubbed(key, o) {
+			delete(h, key)
+		}
+	}
+}
+
+func scrubbed(key string, o ScrubOptions) bool {
+	if key == "" {
+		return false
+	}
+	switch fold(key[0]) {
+	case 'x':
+		return foldedHasPrefix(key, remotePrefix) ||
+			foldedEqual(key, "x-real-ip") ||
+			foldedHasPrefix(key, forwardedPrefix) && (hasAlias(key) ||
+				foldedEqual(key, "x-forwarded-user") || foldedEqual(key, "x-forwarded-groups"))
+	case 'i':
+		return foldedHasPrefix(key, impersonatePrefix) &&
+			(!o.KeepImpersonation || key[len(impersonatePrefix)-1] != '-')
+	case 'a':
+		return foldedEqual(key, "authorization")
+	case 'p':
+		return foldedEqual(key, "proxy-authorization")
+	case 'f':
+		return foldedEqual(key, "forwarded")
+	case 'c':
+		return !o.KeepCookies && foldedEqual(key, "cookie")
+	}
+	return false
+}
+
+// HasImpersonation reports whether h asks to act as someone else, in any
+// spelling of Impersonate-* (ID-6).
+func HasImpersonation(h http.Header) bool {
+	for key := range h {
+		if foldedHasPrefix(key, impersonatePrefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// ScrubResponse removes Set-Cookie from an apiserver's answer, unless cookies
+// are kept: all clusters of the path form share one origin, and one of them
+// must not set a cookie for another (ID-5).
+func ScrubResponse(h http.Header, keepCookies bool) {
+	if keepCookies {
+		return
+	}
+	for key := range h {
+		if foldedEqual(key, "set-cookie") || foldedEqual(key, "set-cookie2") {
+			delete(h, key)
+		}
+	}
+}
+
+func fold(c byte) byte {
+	switch {
+	case 'A' <= c && c <= 'Z':
+		return c + ('a' - 'A')
+	case c == '_' || c == '.':
+		return '-'
+	}
+	return c
+}
+
+func foldedHasPrefix(key, prefix string) bool {
+	if len(key) < len(prefix) {
+		return false
+	}
+	for i := 0; i < len(prefix); i++ {
+		if fold(key[i]) != prefix[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func foldedEqual(key, name string) bool {
+	return len(key) == len(name) && foldedHasPrefix(key, name)
+}
+
+// hasAlias reports whether key is spelled with a character that folds to '-'.
+func hasAlias(key string) bool {
+	for i := 0; i < len(key); i++ {
+		if key[i] == '_' || key[i] == '.' {
+			return true
+		}
+	}
+	return false
+}
