@@ -1,0 +1,43 @@
+package access
+
+import "strings"
+
+const clustersPrefix = "/clusters/"
+
+// SplitClusterPath takes the path form apart (URL-1): rawPath, as the client
+// sent it, is literally /clusters/<ns>/<name> and then ends or goes on with a
+// slash; names are made of [a-z0-9.-]. rest is what goes upstream, byte for
+// byte, "/" when there is nothing. Another spelling (/CLUSTERS/, //clusters,
+// %63lusters, a%2Fb) is not ok: it names no cluster.
+func SplitClusterPath(rawPath string) (ns, name, rest string, ok bool) {
+	tail, found := strings.CutPrefix(rawPath, clustersPrefix)
+	if !found {
+		return "", "", "", false
+	}
+	n := nameLength(tail)
+	if n == 0 || n == len(tail) || tail[n] != '/' {
+		return "", "", "", false
+	}
+	ns, tail = tail[:n], tail[n+1:]
+	n = nameLength(tail)
+	if n == 0 || n < len(tail) && tail[n] != '/' {
+		return "", "", "", false
+	}
+	name, rest = tail[:n], tail[n:]
+	if rest == "" {
+		rest = "/"
+	}
+	return ns, name, rest, true
+}
+
+// nameLength is the length of the name that s begins with.
+func nameLength(s string) int {
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '.', c == '-':
+		default:
+			return i
+		}
+	}
+	return len(s)
+}
