@@ -1,0 +1,407 @@
+package k8swatch
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+)
+
+// Each row holds everything that is wrong in the rows after it: the first
+// reason that applies is told (section 7).
+func TestReadyTellsTheFirstReasonThatApplies(t *testing.T) {
+	type step struct {
+		reason string
+		part   string
+		mend   func(*bench, *v1.ProxyKubeApi)
+	}
+	steps := []step{
+		{ReasonDisabled, "spec.enabled is false", func(_ *bench, o *v1.ProxyKubeApi) { o.Spec.Enabled = ptr(true) }},
+		{ReasonUpstreamModeUnknown, "cannot serve upstream mode Telepathy yet", func(_ *bench, o *v1.ProxyKubeApi) { o.Spec.UpstreamAuth.Mode = v1.ModeFrontProxy }},
+		{ReasonUpstreamModeNotAllowed, "upstream mode FrontProxy is not enabled on this proxy installation", func(b *bench, _ *v1.ProxyKubeApi) {
+			b.Compiler.options.AllowedModes = []v1.UpstreamMode{v1.ModePassthrough, v1.ModeFrontProxy}
+		}},
+		{ReasonAudienceValidationRequired, "requires OIDC audience validation", func(b *bench, _ *v1.ProxyKubeApi) { b.Compiler.options.AudienceValidation = AudienceEnforce }},
+		{ReasonInvalidSpec, "spec.upstream_auth.user_prefix: user_prefix is required", func(_ *bench, o *v1.ProxyKubeApi) { o.Spec.UpstreamAuth.UserPrefix = ptr("t:") }},
+		{ReasonServiceNotFound, "Service team-a/api does not exist", func(b *bench, _ *v1.ProxyKubeApi) {
+			b.store.services[Key{Namespace: "team-a", Name: "api"}] = serviceOf("api", corev1.ServicePort{Port: 443})
+		}},
+		{ReasonReferenceNotFound, "get Secret team-a/ca: it does not exist", func(b *bench, _ *v1.ProxyKubeApi) {
+			b.putSecret(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "ca"}, Data: map[string][]byte{"ca.crt": certificate(b.t).crt}})
+		}},
+		{ReasonClientCertMissing, "Secret proxyauth/" + frontProxyName + " does not exist", func(b *bench, _ *v1.ProxyKubeApi) {
+			b.putSecret(frontProxySecretOf(certificate(b.t), func(s *corev1.Secret) {
+				s.Annotations[FrontProxyTargetAnnotation] = "service:team-a/api:443"
+			}))
+		}},
+		{ReasonServing, "", nil},
+	}
+	b := newBench(t, func(o *Options) { o.AllowedModes, o.AudienceValidation = nil, "warn" })
+	o := object(inFrontProxy, func(s *v1.ProxyKubeApiSpec) {
+		s.Enabled = ptr(false)
+		s.UpstreamAuth.Mode = "Telepathy"
+		s.UpstreamAuth.UserPrefix = nil
+		s.Service = v1.Service{KubernetesService: &v1.KubernetesService{Name: "api"}}
+		s.Cert = &v1.CertSource{Secret: &v1.KeyReference{Name: "ca", Key: "ca.crt"}}
+	})
+	b.put(o)
+	for _, s := range steps {
+		c := b.compile()
+		wantReady(t, c, s.reason, s.part)
+		if s.mend != nil {
+			s.mend(b, o)
+		}
+	}
+}
+
+func TestGates(t *testing.T) {
+	tests := map[string]struct {
+		options func(*Options)
+		change  func(*v1.ProxyKubeApiSpec)
+		want    string
+	}{
+		"Passthrough by default":                     {want: ReasonServing},
+		"Passthrough needs no audience setting":      {options: func(o *Options) { o.AudienceValidation = "off" }, want: ReasonServing},
+		"Passthrough is always allowed":              {options: func(o *Options) { o.AllowedModes = []v1.UpstreamMode{v1.ModeFrontProxy} }, want: ReasonServing},
+		"FrontProxy is not allowed by default":       {options: func(o *Options) { o.AllowedModes = nil }, change: inFrontProxy, want: ReasonUpstreamModeNotAllowed},
+		"FrontProxy with audience warn":              {options: func(o *Options) { o.AudienceValidation = "warn" }, change: inFrontProxy, want: ReasonAudienceValidationRequired},
+		"FrontProxy with audience off":               {options: func(o *Options) { o.AudienceValidation = "off" }, change: inFrontProxy, want: ReasonAudienceValidationRequired},
+		"FrontProxy with the default audience":       {change: inFrontProxy, want: ReasonServing},
+		"an unknown mode is never another":           {change: func(s *v1.ProxyKubeApiSpec) { s.UpstreamAuth = &v1.UpstreamAuth{Mode: "frontproxy"} }, want: ReasonUpstreamModeUnknown},
+		"an unknown mode, listed as allowed":         {options: func(o *Options) { o.AllowedModes = []v1.UpstreamMode{"Future"} }, change: func(s *v1.ProxyKubeApiSpec) { s.UpstreamAuth = &v1.UpstreamAuth{Mode: "Future"} }, want: ReasonUpstreamModeUnknown},
+		"enabled by default":                         {change: func(s *v1.ProxyKubeApiSpec) { s.Enabled = nil }, want: ReasonServing},
+		"preparation leaves Ready alone (REC-7)":     {options: func(o *Options) { o.AllowedModes, o.AudienceValidation = nil, "off" }, change: inPreparation, want: ReasonServing},
+		"a rule of admission on an old object API-3": {change: func(s *v1.ProxyKubeApiSpec) { s.ProxyGroup = ptr("") }, want: ReasonInvalidSpec},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, func(o *Options) {
+				if test.options != nil {
+					test.options(o)
+				}
+			})
+			b.putSecret(frontProxySecretOf(certificate(t)))
+			o := object()
+			if test.change != nil {
+				test.change(&o.Spec)
+			}
+			b.put(o)
+			wantReady(t, b.compile(), test.want)
+		})
+	}
+}
+
+func TestCompileCopiesTheObject(t *testing.T) {
+	b := newBench(t)
+	b.put(object(inFrontProxy, func(s *v1.ProxyKubeApiSpec) {
+		s.ExposeViaDashboard = true
+		s.UpstreamAuth.GroupPrefix = ptr("g:")
+		s.UpstreamAuth.ForwardUID = true
+	}))
+	c := b.compile()
+	if c.Key != testKey || c.UID != "uid-1" || c.Generation != 7 || !c.Enabled || !c.Exposed || c.Mode != v1.ModeFrontProxy ||
+		c.UserPrefix != "t:" || c.GroupPrefix != "g:" || !c.ForwardUID || c.Preparing {
+		t.Errorf("Compile: %+v", c)
+	}
+}
+
+func TestCompileOfAnObjectThatIsGone(t *testing.T) {
+	b := newBench(t)
+	if c := b.Compile(testKey); c != nil {
+		t.Errorf("Compile of nothing: %+v", c)
+	}
+	b.store.objects[testKey] = &Object{}
+	if c := b.Compile(testKey); c != nil {
+		t.Errorf("Compile of an empty Object: %+v", c)
+	}
+	b.put(object())
+	b.compile()
+	delete(b.store.objects, testKey)
+	if c := b.Compile(testKey); c != nil || len(b.held) != 0 {
+		t.Errorf("Compile after a deletion: %+v, %d held", c, len(b.held))
+	}
+	b.put(object())
+	b.compile()
+	b.Forget(testKey)
+	if len(b.held) != 0 {
+		t.Error("Forget keeps what is held")
+	}
+}
+
+func TestNewCompilerNeedsTheRulesOfAdmission(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("NewCompiler took options without Recheck")
+		}
+	}()
+	NewCompiler(newMemory(), Options{})
+}
+
+// CONF-6: an object that was never accepted is listed with InvalidSpec, one
+// whose newest version was refused goes on with a notice.
+func TestRefusedObjects(t *testing.T) {
+	b := newBench(t)
+	b.store.objects[testKey] = &Object{ProxyKubeApi: object(), Invalid: "spec.serivce: unknown field"}
+	wantReady(t, b.compile(), ReasonInvalidSpec, "spec.serivce: unknown field")
+
+	b.store.objects[testKey] = &Object{ProxyKubeApi: object(), UpdateRefused: "spec.service: exactly one\nof …"}
+	c := b.compile()
+	wantReady(t, c, ReasonServing)
+	wantNotice(t, c, NoticeUpdateRefused, "spec.service: exactly one of …")
+
+	b.store.objects[testKey] = &Object{ProxyKubeApi: &v1.ProxyKubeApi{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "prod"}}, Invalid: "unreadable"}
+	wantReady(t, b.compile(), ReasonInvalidSpec, "unreadable")
+}
+
+// API-3: the message names the field and the rule, and never repeats a value,
+// which may be a whole object with a client secret in it.
+func TestMessagesOfRulesHoldNoValues(t *testing.T) {
+	path := field.NewPath("spec", "auth_config")
+	b := newBench(t, func(o *Options) {
+		o.Recheck = func(*v1.ProxyKubeApi) field.ErrorList {
+			return field.ErrorList{
+				field.Invalid(path, map[string]string{"client_secret": "hunter2"}, "validate_against: OidcProvider needs oidc_provider.enabled: true"),
+				field.Required(path.Child("jwt"), ""),
+				field.Duplicate(path.Child("jwt"), "hunter2"),
+				field.NotSupported(path.Child("validate_against"), "hunter2", []string{"JwtAuthenticators"}),
+				field.TooLong(path.Child("x"), "hunter2", 3),
+			}
+		}
+	})
+	b.put(object())
+	c := b.compile()
+	wantReady(t, c, ReasonInvalidSpec, "spec.auth_config: validate_against: OidcProvider needs", "spec.auth_config.jwt: is required", `supported values: "JwtAuthenticators"`)
+	if strings.Contains(c.Ready.Message, "hunter2") {
+		t.Errorf("the message repeats a value: %s", c.Ready.Message)
+	}
+}
+
+// The rules run once for each spec and mode: they are many, and an object is
+// compiled at each change of anything.
+func TestRulesRunOnceForEachSpec(t *testing.T) {
+	var modes []v1.UpstreamMode
+	b := newBench(t, func(o *Options) {
+		o.Recheck = func(object *v1.ProxyKubeApi) field.ErrorList {
+			modes = append(modes, object.Spec.UpstreamAuth.Mode)
+			return nil
+		}
+	})
+	o := object(inPreparation)
+	b.put(o)
+	for range 3 {
+		b.compile()
+	}
+	if want := []v1.UpstreamMode{v1.ModePassthrough, v1.ModeFrontProxy}; !reflect.DeepEqual(modes, want) {
+		t.Errorf("the rules ran in %v, want %v", modes, want)
+	}
+	if o.Spec.UpstreamAuth.Mode != v1.ModePassthrough {
+		t.Error("looking at another mode changed the object")
+	}
+	o.Spec.ProxyGroup = ptr("g")
+	b.compile()
+	if len(modes) != 4 {
+		t.Errorf("the rules ran %d times, want 4", len(modes))
+	}
+}
+
+func TestRequiredGroup(t *testing.T) { // ACC-1
+	tests := map[string]struct {
+		proxy, dashboard *string
+		exposed          bool
+		want             string
+	}{
+		"none":                           {},
+		"dashboard_group without expose": {dashboard: ptr("d")},
+		"proxy_group":                    {proxy: ptr("p"), want: "p"},
+		"proxy_group wins":               {proxy: ptr("p"), dashboard: ptr("d"), exposed: true, want: "p"},
+		"dashboard_group":                {dashboard: ptr("d"), exposed: true, want: "d"},
+		"default of dashboard_group":     {exposed: true, want: "dashboard-team-a-prod"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.put(object(func(s *v1.ProxyKubeApiSpec) {
+				s.ProxyGroup, s.DashboardGroup, s.ExposeViaDashboard = test.proxy, test.dashboard, test.exposed
+			}))
+			if got := b.compile().RequiredGroup; got != test.want {
+				t.Errorf("RequiredGroup %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// REC-7: in preparation everything that would stop FrontProxy is listed at once,
+// and nothing of it touches Ready.
+func TestPreparationListsEverything(t *testing.T) {
+	b := newBench(t, func(o *Options) { o.AllowedModes, o.AudienceValidation = nil, "warn" })
+	b.put(object(func(s *v1.ProxyKubeApiSpec) {
+		s.UpstreamAuth = &v1.UpstreamAuth{Mode: v1.ModePassthrough, UserPrefix: ptr("t:")}
+	}))
+	c := b.compile()
+	wantReady(t, c, ReasonServing)
+	if !c.Preparing || c.Probe {
+		t.Errorf("Preparing %v, Probe %v", c.Preparing, c.Probe)
+	}
+	var got []string
+	for _, m := range c.Missing {
+		got = append(got, m.Reason+": "+m.Message)
+	}
+	want := []string{
+		"UpstreamModeNotAllowed: upstream mode FrontProxy is not enabled on this proxy installation",
+		"AudienceValidationRequired: upstream mode FrontProxy requires OIDC audience validation: audience_validation is warn on this proxy installation, not enforce",
+		"InvalidSpec: spec.upstream_auth.group_prefix: group_prefix is required",
+		"ClientCertMissing: Secret proxyauth/" + frontProxyName + " does not exist",
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("Missing:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if c.ClientCertSecret != frontProxyName || c.ClientCertTarget != testTarget {
+		t.Errorf("looks for %q, %q", c.ClientCertSecret, c.ClientCertTarget) // REC-3
+	}
+}
+
+func TestPreparation(t *testing.T) { // REC-7, TRUST-1
+	tests := map[string]struct {
+		change    func(*v1.ProxyKubeApiSpec)
+		noSecret  bool
+		preparing bool
+		probe     bool
+		missing   []string
+	}{
+		"plain Passthrough": {change: func(*v1.ProxyKubeApiSpec) {}},
+		"empty prefixes": {change: func(s *v1.ProxyKubeApiSpec) {
+			s.UpstreamAuth = &v1.UpstreamAuth{UserPrefix: ptr(""), GroupPrefix: ptr("")}
+		}},
+		"FrontProxy itself":        {change: inFrontProxy, probe: true},
+		"FrontProxy, no Secret":    {change: inFrontProxy, noSecret: true},
+		"ready to switch":          {change: inPreparation, preparing: true, probe: true},
+		"mode left out":            {change: func(s *v1.ProxyKubeApiSpec) { inPreparation(s); s.UpstreamAuth.Mode = "" }, preparing: true, probe: true},
+		"only a group prefix":      {change: func(s *v1.ProxyKubeApiSpec) { s.UpstreamAuth = &v1.UpstreamAuth{GroupPrefix: ptr("t:")} }, preparing: true, missing: []string{ReasonInvalidSpec}},
+		"a reserved prefix":        {change: func(s *v1.ProxyKubeApiSpec) { inPreparation(s); s.UpstreamAuth.UserPrefix = ptr("system:") }, preparing: true},
+		"no Secret":                {change: inPreparation, noSecret: true, preparing: true, missing: []string{ReasonClientCertMissing}},
+		"disabled":                 {change: func(s *v1.ProxyKubeApiSpec) { inPreparation(s); s.Enabled = ptr(false) }, preparing: true, missing: []string{ReasonDisabled}},
+		"an unknown mode prepares": {change: func(s *v1.ProxyKubeApiSpec) { inPreparation(s); s.UpstreamAuth.Mode = "Future" }},
+		"another rule of admission": {change: func(s *v1.ProxyKubeApiSpec) { inPreparation(s); s.ClientCert = &v1.ClientCert{} },
+			preparing: true, probe: true, missing: []string{ReasonInvalidSpec, ReasonInvalidSpec}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			if !test.noSecret {
+				b.putSecret(frontProxySecretOf(certificate(t)))
+			}
+			b.put(object(test.change))
+			c := b.compile()
+			var missing []string
+			for _, m := range c.Missing {
+				missing = append(missing, m.Reason)
+			}
+			if c.Preparing != test.preparing || c.Probe != test.probe || !reflect.DeepEqual(missing, test.missing) {
+				t.Errorf("Preparing %v, Probe %v, Missing %v; want %v, %v, %v", c.Preparing, c.Probe, missing, test.preparing, test.probe, test.missing)
+			}
+		})
+	}
+}
+
+// A cluster that can be probed has a certificate and a CA to do it with.
+func TestSwitchingTheModeKeepsTheSet(t *testing.T) { // TRUST-2
+	b := newBench(t)
+	b.putSecret(frontProxySecretOf(certificate(t)))
+	b.put(object(inPreparation))
+	before := b.compile()
+	b.put(object(inFrontProxy))
+	after := b.compile()
+	if before.SetID() != after.SetID() {
+		t.Error("the switch made a new set")
+	}
+	if before.CredentialID() == after.CredentialID() {
+		t.Error("connections without the certificate pass for connections with it")
+	}
+	b.removeSecret(proxyNamespace, frontProxyName)
+	b.put(object())
+	if plain := b.compile(); plain.CredentialID() != before.CredentialID() {
+		t.Error("preparation touched the connections of the relay (REC-7)")
+	}
+}
+
+func TestCompileReturnsTheSameValueWhileNothingChanges(t *testing.T) {
+	b := newBench(t)
+	b.putSecret(frontProxySecretOf(certificate(t)))
+	b.putSecret(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "ca"}, Data: map[string][]byte{"ca.crt": certificate(t).crt}})
+	o := object(inFrontProxy, func(s *v1.ProxyKubeApiSpec) {
+		s.Cert = &v1.CertSource{Secret: &v1.KeyReference{Name: "ca", Key: "ca.crt"}}
+	})
+	b.put(o)
+	c := b.compile()
+	b.now = b.now.Add(1)
+	if b.compile() != c {
+		t.Error("a new value though nothing changed")
+	}
+	o.Generation++
+	changed := b.compile()
+	if changed == c || changed.Generation != 8 {
+		t.Error("the same value though the generation changed")
+	}
+	if changed.CA != c.CA || changed.FrontProxy != c.FrontProxy || &changed.Auth.JWT[0] != &c.Auth.JWT[0] {
+		t.Error("compiled again what did not change")
+	}
+	b.putSecret(frontProxySecretOf(certificate(t)))
+	if renewed := b.compile(); renewed == changed || renewed.SetID() == changed.SetID() {
+		t.Error("the same value though the certificate changed")
+	}
+}
+
+// An object of the same name is another object.
+func TestANewUIDInheritsNothing(t *testing.T) {
+	b := newBench(t)
+	b.put(object(func(s *v1.ProxyKubeApiSpec) {
+		s.Cert = &v1.CertSource{Secret: &v1.KeyReference{Name: "ca", Key: "ca.crt"}}
+	}))
+	b.putSecret(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "ca"}, Data: map[string][]byte{"ca.crt": certificate(t).crt}})
+	wantReady(t, b.compile(), ReasonServing)
+	b.removeSecret("team-a", "ca")
+	wantReady(t, b.compile(), ReasonServing)
+	b.store.objects[testKey].ProxyKubeApi.UID = "uid-2"
+	wantReady(t, b.compile(), ReasonReferenceNotFound)
+}
+
+func TestNoticesAreSortedAndMerged(t *testing.T) {
+	got := mergeByType([]Condition{notice("B", "one"), notice("A", "two"), notice("B", "three")})
+	want := []Condition{notice("A", "two"), notice("B", "one; three")}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("mergeByType: %v", got)
+	}
+}
+
+func TestLongMessagesAreBounded(t *testing.T) {
+	b := newBench(t, func(o *Options) {
+		o.Recheck = func(*v1.ProxyKubeApi) (errs field.ErrorList) {
+			for i := range 1000 {
+				errs = append(errs, field.Invalid(field.NewPath("spec").Index(i), nil, "wrong"))
+			}
+			return errs
+		}
+	})
+	b.put(object())
+	if n := len(b.compile().Ready.Message); n > maxMessage {
+		t.Errorf("a message of %d bytes", n)
+	}
+	b = newBench(t)
+	b.put(object(func(s *v1.ProxyKubeApiSpec) {
+		s.UpstreamAuth = &v1.UpstreamAuth{Mode: v1.UpstreamMode(strings.Repeat("x\n", 5000))}
+	}))
+	if m := b.compile().Ready.Message; len(m) > 200 || strings.Contains(m, "\n") {
+		t.Errorf("a message of %d bytes", len(m))
+	}
+}
+
+func ExampleFrontProxySecret() {
+	fmt.Println(FrontProxySecret(Key{Namespace: "team-a", Name: "prod"}))
+	// Output: proxyauth-frontproxy-team-a.prod
+}
