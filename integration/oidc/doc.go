@@ -1,0 +1,15 @@
+// Package oidc is a real OpenID provider for tests, built on zitadel/oidc: it
+// does discovery, the authorization code flow with PKCE, refresh, client
+// credentials, token exchange (RFC 8693), userinfo and introspection over
+// HTTPS on 127.0.0.1, with an authority of its own.
+//
+// Beside what a provider does, a test can
+//
+//   - mint tokens with any claims, signed well (Mint) or in the ways of an
+//     attacker (Unsigned, SymmetricWithPublicKey, ...),
+//   - publish and withdraw signing keys (AddKey, UseKey, WithdrawKey),
+//   - count the calls of each endpoint (Calls), and
+//   - make an endpoint fail (SetFault) or the whole provider go away (Suspend).
+//
+// Nothing here is safe outside tests: whoever asks is logged in.
+package oidc

@@ -1,0 +1,241 @@
+package oidc
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"sync"
+
+	zoidc "github.com/zitadel/oidc/v3/pkg/oidc"
+	"github.com/zitadel/oidc/v3/pkg/op"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/pki"
+)
+
+// issuerPath is the path of the issuer: providers with several realms have
+// one, and code that joins URLs wrongly fails on it.
+const issuerPath = "/realm"
+
+// loginPath is the page that logs in whoever it is told to, below the issuer.
+const loginPath = "/login"
+
+// Options shape a provider; the zero value is the one of the CASES.
+type Options struct {
+	// Addr to listen on, 127.0.0.1:0 when empty.
+	Addr string
+	// CA signs the serving certificate; nil makes one.
+	CA *pki.CA
+	// Users and Clients replace the default ones.
+	Users   []User
+	Clients []Client
+	// LikeKanidm answers token exchanges as Kanidm does: issued_token_type is
+	// "AccessToken" instead of its URN, and an id_token comes beside the
+	// access_token.
+	LikeKanidm bool
+}
+
+// Provider is a running OpenID provider.
+type Provider struct {
+	// Issuer is https://127.0.0.1:<port>/realm.
+	Issuer string
+	CA     *pki.CA
+
+	options  Options
+	keys     *keyRing
+	storage  *storage
+	provider *op.Provider
+	cert     tls.Certificate
+	addr     string
+
+	mu     sync.Mutex
+	server *http.Server // nil while suspended
+	calls  map[Endpoint]int
+	faults map[Endpoint]Fault
+	forms  []url.Values
+}
+
+// New starts a provider.
+func New(o Options) (*Provider, error) {
+	if o.Addr == "" {
+		o.Addr = "127.0.0.1:0"
+	}
+	if o.Users == nil {
+		o.Users = defaultUsers()
+	}
+	if o.Clients == nil {
+		o.Clients = defaultClients()
+	}
+	var err error
+	if o.CA == nil {
+		if o.CA, err = pki.NewCA("idp-ca"); err != nil {
+			return nil, err
+		}
+	}
+	serving, err := o.CA.Server()
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", o.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("starting the OpenID provider: %w", err)
+	}
+	p := &Provider{
+		Issuer: "https://" + listener.Addr().String() + issuerPath, CA: o.CA,
+		options: o, cert: serving.TLS(), addr: listener.Addr().String(),
+		calls: map[Endpoint]int{}, faults: map[Endpoint]Fault{},
+	}
+	if p.keys, err = newKeyRing(); err != nil {
+		return nil, err
+	}
+	p.storage = newStorage(p.Issuer, p.keys, o.Users, o.Clients)
+	config := &op.Config{
+		CodeMethodS256: true, AuthMethodPost: true, GrantTypeRefreshToken: true,
+		SupportedScopes: []string{"openid", "profile", "email", "groups", "groups_name", "offline_access"},
+	}
+	if _, err := rand.Read(config.CryptoKey[:]); err != nil {
+		return nil, err
+	}
+	algs := []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+	p.provider, err = op.NewProvider(config, p.storage, op.StaticIssuer(p.Issuer),
+		op.WithAccessTokenVerifierOpts(op.WithSupportedAccessTokenSigningAlgorithms(algs...)),
+		op.WithIDTokenHintVerifierOpts(op.WithSupportedIDTokenHintSigningAlgorithms(algs...)))
+	if err != nil {
+		return nil, fmt.Errorf("making the OpenID provider: %w", err)
+	}
+	p.serve(listener)
+	return p, nil
+}
+
+func (p *Provider) serve(l net.Listener) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+issuerPath+"/oauth/token", p.token)
+	mux.HandleFunc(issuerPath+loginPath, p.login)
+	mux.Handle(issuerPath+"/", http.StripPrefix(issuerPath, p.provider))
+	p.server = &http.Server{
+		Handler:   p.observe(mux),
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{p.cert}, MinVersion: tls.VersionTLS12},
+		// Clients that do not know the CA are part of the tests.
+		ErrorLog: log.New(io.Discard, "", 0),
+	}
+	go func(s *http.Server) {
+		if err := s.ServeTLS(l, "", ""); !errors.Is(err, http.ErrServerClosed) {
+			panic(err)
+		}
+	}(p.server)
+}
+
+// Stop ends the provider.
+func (p *Provider) Stop() { p.Suspend() }
+
+// Suspend closes the listener and every connection: a provider that is down.
+func (p *Provider) Suspend() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.server != nil {
+		p.server.Close()
+		p.server = nil
+	}
+}
+
+// Resume listens again on the same address.
+func (p *Provider) Resume() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.server != nil {
+		return nil
+	}
+	l, err := net.Listen("tcp", p.addr)
+	if err != nil {
+		return fmt.Errorf("resuming the OpenID provider: %w", err)
+	}
+	p.serve(l)
+	return nil
+}
+
+// SetUser adds a user or replaces the one with that subject.
+func (p *Provider) SetUser(u User) {
+	p.storage.mu.Lock()
+	defer p.storage.mu.Unlock()
+	p.storage.users[u.Subject] = u
+}
+
+// SetClient adds or replaces a client.
+func (p *Provider) SetClient(c Client) {
+	p.storage.mu.Lock()
+	defer p.storage.mu.Unlock()
+	p.storage.clients[c.ID] = c
+}
+
+// Client is an HTTP client that trusts the provider.
+func (p *Provider) Client() *http.Client {
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: p.CA.Pool(), MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}}
+}
+
+// token stands before the library's token endpoint: the library reads the
+// client of a token exchange from the Authorization header alone, real
+// providers (Kanidm) from the form.
+func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
+	if err := r.ParseForm(); err != nil {
+		http.Error(w, "bad form", http.StatusBadRequest)
+		return
+	}
+	p.mu.Lock()
+	p.forms = append(p.forms, r.PostForm)
+	p.mu.Unlock()
+	exchange := r.PostForm.Get("grant_type") == string(zoidc.GrantTypeTokenExchange)
+	if _, _, ok := r.BasicAuth(); exchange && !ok {
+		r.SetBasicAuth(url.QueryEscape(r.PostForm.Get("client_id")), url.QueryEscape(r.PostForm.Get("client_secret")))
+	}
+	next := http.StripPrefix(issuerPath, p.provider)
+	if !exchange || !p.options.LikeKanidm {
+		next.ServeHTTP(w, r)
+		return
+	}
+	record := httptest.NewRecorder()
+	next.ServeHTTP(record, r)
+	body := record.Body.Bytes()
+	if record.Code == http.StatusOK {
+		body = p.likeKanidm(r, body)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(record.Code)
+	_, _ = w.Write(body)
+}
+
+// likeKanidm rewrites the answer to a token exchange.
+func (p *Provider) likeKanidm(r *http.Request, body []byte) []byte {
+	var answer map[string]any
+	if json.Unmarshal(body, &answer) != nil {
+		return body
+	}
+	answer["issued_token_type"] = "AccessToken"
+	answer["token_type"] = "Bearer"
+	p.storage.mu.Lock()
+	subject, ok := p.storage.api[r.PostForm.Get("subject_token")]
+	name := p.storage.users[subject].Username
+	p.storage.mu.Unlock()
+	if ok {
+		answer["id_token"] = p.Mint(p.Claims(name, map[string]any{"aud": r.PostForm.Get("client_id")}), Sign{})
+	}
+	b, err := json.Marshal(answer)
+	if err != nil {
+		return body
+	}
+	return bytes.TrimSpace(b)
+}
+
+// TokenForms are the forms that the token endpoint received, oldest first.
+func (p *Provider) TokenForms() []url.Values {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]url.Values(nil), p.forms...)
+}
