@@ -185,6 +185,7 @@ func (s *frontProxyState) recheckAt(now time.Time) time.Time {
 	}
 	if pair := s.seen.pair; pair.certificate != nil {
 		next = earliest(next, pair.leaf.NotBefore, now)
+		next = earliest(next, pair.leaf.NotAfter.Add(time.Nanosecond), now)
 	}
 	return next
 }
