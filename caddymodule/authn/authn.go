@@ -1,0 +1,111 @@
+package authn
+
+import (
+	"context"
+	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+)
+
+// Authenticator finds out who the bearer of a token is.
+//
+// The error is an *Unauthenticated (401) when the token is at fault and an
+// *Unavailable (503) when the token could not be judged. Any other error means
+// that ctx ended before there was an answer; it is no verdict on the token
+// either.
+type Authenticator interface {
+	Authenticate(ctx context.Context, token string) (*Result, error)
+}
+
+// Result is who the bearer of a token is. It is shared between the requests
+// that carry the token and must not be changed.
+type Result struct {
+	Identity *identity.Identity
+	// Expires is when the token ends.
+	Expires time.Time
+}
+
+// Unauthenticated says that there is no credential, or not a good one (401).
+// Nothing in it is taken from the credential, so all of it may be shown.
+type Unauthenticated struct {
+	// Reason is one of the Reason constants, for metrics and audit.
+	Reason string
+}
+
+// Error is a sentence about the credential, fit to be shown to the caller.
+func (e *Unauthenticated) Error() string {
+	if text, ok := reasonTexts[e.Reason]; ok {
+		return text
+	}
+	return "the credential is not accepted"
+}
+
+// Unavailable says that a token could not be judged because an identity
+// provider gave no usable answer (503, AUTH-13).
+type Unavailable struct {
+	// Fault is what went wrong, for the log. It names the configured issuer
+	// and the kind of fault, and holds nothing a provider wrote.
+	Fault string
+}
+
+// Error names the fault. What callers are told is only that the identity
+// provider cannot be asked.
+func (e *Unavailable) Error() string {
+	return "the identity provider cannot be asked: " + e.Fault
+}
+
+// The reasons of an Unauthenticated.
+const (
+	ReasonNoCredential     = "no_credential"
+	ReasonScheme           = "unsupported_scheme"
+	ReasonMalformed        = "malformed"
+	ReasonConflict         = "conflicting_credentials"
+	ReasonUnknownIssuer    = "unknown_issuer"
+	ReasonAudience         = "wrong_audience"
+	ReasonExpired          = "expired"
+	ReasonNotYetValid      = "not_yet_valid"
+	ReasonAlgorithm        = "algorithm"
+	ReasonUnknownKey       = "unknown_key"
+	ReasonSignature        = "bad_signature"
+	ReasonClaims           = "bad_claims"
+	ReasonEmailNotVerified = "email_not_verified"
+	ReasonRule             = "rule_not_met"
+	ReasonInternal         = "internal"
+)
+
+var reasonTexts = map[string]string{
+	ReasonNoCredential:     "no bearer token was sent",
+	ReasonScheme:           "only the Bearer scheme is accepted",
+	ReasonMalformed:        "the bearer token is not well formed",
+	ReasonConflict:         "more than one credential was sent",
+	ReasonUnknownIssuer:    "the token is from an issuer this cluster does not know",
+	ReasonAudience:         "the token is for another audience",
+	ReasonExpired:          "the token has expired",
+	ReasonNotYetValid:      "the token is not valid yet",
+	ReasonAlgorithm:        "the token is signed with an algorithm that is not accepted",
+	ReasonUnknownKey:       "the token is signed with a key its issuer does not publish",
+	ReasonSignature:        "the signature of the token is not right",
+	ReasonClaims:           "a claim of the token is missing or has the wrong type",
+	ReasonEmailNotVerified: "the e-mail address of the token is not verified",
+	ReasonRule:             "the token does not meet a validation rule of this cluster",
+	ReasonInternal:         "the token could not be validated",
+}
+
+// One value per reason: a refusal allocates nothing.
+var (
+	errNoCredential     = &Unauthenticated{ReasonNoCredential}
+	errScheme           = &Unauthenticated{ReasonScheme}
+	errMalformed        = &Unauthenticated{ReasonMalformed}
+	errConflict         = &Unauthenticated{ReasonConflict}
+	errUnknownIssuer    = &Unauthenticated{ReasonUnknownIssuer}
+	errAudience         = &Unauthenticated{ReasonAudience}
+	errExpired          = &Unauthenticated{ReasonExpired}
+	errNotYetValid      = &Unauthenticated{ReasonNotYetValid}
+	errAlgorithm        = &Unauthenticated{ReasonAlgorithm}
+	errUnknownKey       = &Unauthenticated{ReasonUnknownKey}
+	errSignature        = &Unauthenticated{ReasonSignature}
+	errClaims           = &Unauthenticated{ReasonClaims}
+	errEmailNotVerified = &Unauthenticated{ReasonEmailNotVerified}
+	errRule             = &Unauthenticated{ReasonRule}
+	errInternal         = &Unauthenticated{ReasonInternal}
+)

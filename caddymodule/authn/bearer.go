@@ -1,0 +1,216 @@
+package authn
+
+import (
+	"encoding/base64"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxToken bounds a token. It is the header limit the documentation asks for,
+// so that it only matters where a listener allows more.
+const maxToken = 64 << 10
+
+const (
+	authorizationHeader = "Authorization"
+	protocolHeader      = "Sec-Websocket-Protocol"
+
+	// protocolPrefix begins the subprotocol entry that carries a token, since
+	// a browser cannot set Authorization on a WebSocket
+	// (k8s.io/apiserver/pkg/authentication/request/websocket).
+	protocolPrefix = "base64url.bearer.authorization.k8s.io."
+)
+
+// Bearer takes the bearer token out of the headers of a request (AUTH-1,
+// AUTH-2). Whatever it returns, afterwards h holds no Authorization and no
+// subprotocol entry with a token; other subprotocols keep their lines and
+// order. isWebSocket says whether the request asks for an upgrade to
+// websocket: elsewhere a token in a subprotocol is refused.
+//
+// The error is an *Unauthenticated. Query parameters, cookies and client
+// certificates are not looked at.
+func Bearer(h http.Header, isWebSocket bool) (string, error) {
+	authorization, lines := takeAuthorization(h)
+	entry := takeProtocolEntry(h)
+
+	switch {
+	case lines > 1 || entry.tokens > 1:
+		return "", errConflict
+	case entry.tokens == 1 && (!isWebSocket || entry.malformed || entry.others == 0):
+		return "", errMalformed
+	case lines == 0 && entry.tokens == 0:
+		return "", errNoCredential
+	case lines == 0:
+		return entry.token, nil
+	}
+	token, err := parseAuthorization(authorization)
+	if err != nil {
+		return "", err
+	}
+	if entry.tokens == 1 && entry.token != token {
+		return "", errConflict
+	}
+	return token, nil
+}
+
+// takeAuthorization removes Authorization in every spelling of the raw map
+// keys and returns its only value, or how many there were.
+func takeAuthorization(h http.Header) (value string, lines int) {
+	for key, values := range h {
+		if !isHeader(key, authorizationHeader) {
+			continue
+		}
+		lines += len(values)
+		if len(values) > 0 {
+			value = values[0]
+		}
+		delete(h, key)
+	}
+	return value, lines
+}
+
+// parseAuthorization reads `Bearer <token>`: any case of the scheme, exactly
+// one space, one token. kube-apiserver ignores a header with two spaces, and
+// whatever follows the token; here both are refused, so that a request is
+// never understood in two ways.
+func parseAuthorization(value string) (string, error) {
+	value = strings.Trim(value, " \t")
+	scheme, token, _ := strings.Cut(value, " ")
+	switch {
+	case value == "":
+		return "", errNoCredential
+	case !strings.EqualFold(scheme, "Bearer"):
+		return "", errScheme
+	case !validToken(token):
+		return "", errMalformed
+	}
+	return token, nil
+}
+
+// protocolEntry is what the Sec-WebSocket-Protocol lines of a request hold.
+type protocolEntry struct {
+	// tokens and others count the entries with and without a token.
+	tokens, others int
+	token          string
+	malformed      bool
+}
+
+// takeProtocolEntry removes the entries that carry a token.
+func takeProtocolEntry(h http.Header) (found protocolEntry) {
+	for key, values := range h {
+		if !isHeader(key, protocolHeader) {
+			continue
+		}
+		before := found.tokens
+		kept := make([]string, 0, len(values))
+		for _, line := range values {
+			if rest, ok := found.read(line); ok {
+				kept = append(kept, rest)
+			}
+		}
+		switch {
+		case found.tokens == before:
+		case key != protocolHeader:
+			// Not a spelling kube-apiserver reads, but one that some hop may.
+			found.malformed = true
+			delete(h, key)
+		case len(kept) == 0:
+			delete(h, key)
+		default:
+			h[key] = kept
+		}
+	}
+	return found
+}
+
+// read looks at one line and returns it without its token entries, unless
+// nothing is left. A line without a token is returned as it came.
+func (p *protocolEntry) read(line string) (rest string, ok bool) {
+	before := p.tokens
+	var kept []string
+	for entry := range strings.SplitSeq(line, ",") {
+		entry = strings.TrimSpace(entry)
+		switch {
+		case len(entry) >= len(protocolPrefix) && strings.EqualFold(entry[:len(protocolPrefix)], protocolPrefix):
+			p.tokens++
+			p.decode(entry)
+		case entry != "":
+			p.others++
+			kept = append(kept, entry)
+		}
+	}
+	if p.tokens == before {
+		return line, true
+	}
+	return strings.Join(kept, ", "), len(kept) > 0
+}
+
+// decode reads one token entry as kube-apiserver does: unpadded base64url of
+// valid UTF-8. The prefix is compared in its one spelling; another is seen as
+// a token all the same, so that it is never passed on.
+func (p *protocolEntry) decode(entry string) {
+	encoded, ok := strings.CutPrefix(entry, protocolPrefix)
+	if !ok || strings.ContainsAny(encoded, "\r\n") { // which the decoder skips
+		p.malformed = true
+		return
+	}
+	token, err := base64.RawURLEncoding.DecodeString(encoded)
+	if err != nil || !utf8.Valid(token) || !validToken(string(token)) {
+		p.malformed = true
+		return
+	}
+	p.token = string(token)
+}
+
+// isHeader compares a raw map key with a canonical name, in any case and with
+// '_' for '-', which some servers read as the same header.
+func isHeader(key, canonical string) bool {
+	if key == canonical {
+		return true
+	}
+	if len(key) != len(canonical) {
+		return false
+	}
+	for i := 0; i < len(key); i++ {
+		c := key[i]
+		if c == '_' {
+			c = '-'
+		}
+		if lower(c) != lower(canonical[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		return c + 'a' - 'A'
+	}
+	return c
+}
+
+// validToken reports whether s is a b64token (RFC 6750 section 2.1) of
+// bearable length: no space, comma, control character or quote.
+func validToken(s string) bool {
+	if len(s) > maxToken {
+		return false
+	}
+	end := len(s)
+	for end > 0 && s[end-1] == '=' {
+		end--
+	}
+	for i := 0; i < end; i++ {
+		if !tokenByte[s[i]] {
+			return false
+		}
+	}
+	return end > 0
+}
+
+var tokenByte = func() (table [256]bool) {
+	for _, c := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/" {
+		table[c] = true
+	}
+	return table
+}()

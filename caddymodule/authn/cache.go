@@ -1,0 +1,281 @@
+package authn
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+)
+
+const (
+	// DefaultCacheEntries is how many tokens are remembered by default.
+	DefaultCacheEntries = 10_000
+
+	// refusedFor is how long a refusal is remembered (AUTH-12).
+	refusedFor = 5 * time.Second
+	// lookupLimit bounds one validation with all it asks of a provider.
+	lookupLimit = 10 * time.Second
+
+	// bytesPerEntry times the number of entries bounds the memory of what is
+	// remembered: an identity can be as large as its token.
+	bytesPerEntry = 4 << 10
+	// Every entry costs about this much beside its strings.
+	entryOverhead = 512
+
+	maxShards       = 16
+	minShardEntries = 256
+)
+
+// The results of a look into the cache, for OnLookup.
+const (
+	CacheHit     = "hit"
+	CacheMiss    = "miss"
+	CacheRefused = "refused" // a remembered refusal
+)
+
+// Cache remembers which tokens are good, and for a moment which are not
+// (AUTH-12). It holds digests of tokens, never a token. It is bounded in
+// entries and in bytes, by the least recently used; refusals are bounded on
+// their own, so that a flood of bad tokens drives no good one out. One cache
+// serves all clusters.
+type Cache struct {
+	// OnLookup, if set before first use, is told how each look into the
+	// cache went: one of the Cache constants. It must not block.
+	OnLookup func(result string)
+
+	now     func() time.Time
+	shards  []shard // a power of two
+	flights singleflight.Group
+}
+
+// shard is a part of the cache with a lock of its own.
+type shard struct {
+	mu      sync.Mutex
+	good    *simplelru.LRU[cacheKey, *remembered]
+	refused *simplelru.LRU[cacheKey, refusal]
+	// bytes is what good holds, at most maxBytes.
+	bytes, maxBytes int
+}
+
+// scope is a digest of what a verdict depends on beside the token: the
+// object's UID and its resolved auth_config.
+type scope [sha256.Size]byte
+
+func newScope(uid, hash string) scope {
+	return sha256.Sum256(fmt.Appendf(nil, "%d:%s%s", len(uid), uid, hash))
+}
+
+type cacheKey struct {
+	scope scope
+	token [sha256.Size]byte
+}
+
+// answer is what a validator found out about a good token.
+type answer struct {
+	result *Result
+	// until is how long it may be remembered; the token's own end counts too.
+	until time.Time
+	// basis, if not nil, can end the answer before that.
+	basis basis
+}
+
+// basis is what an answer rests on.
+type basis interface {
+	// stands reports, without waiting, whether the answer still counts.
+	stands(now time.Time) bool
+}
+
+type remembered struct {
+	answer
+	bytes int
+}
+
+type refusal struct {
+	err   *Unauthenticated
+	until time.Time
+}
+
+// NewCache makes a cache for up to entries tokens, 0 for
+// DefaultCacheEntries. now is the clock, nil for time.Now.
+func NewCache(entries int, now func() time.Time) *Cache {
+	if entries <= 0 {
+		entries = DefaultCacheEntries
+	}
+	if now == nil {
+		now = time.Now
+	}
+	shards := 1
+	for shards < maxShards && entries/(shards*2) >= minShardEntries {
+		shards *= 2
+	}
+	c := &Cache{now: now, shards: make([]shard, shards)}
+	for i := range c.shards {
+		c.shards[i].init(entries / shards)
+	}
+	return c
+}
+
+func (s *shard) init(entries int) {
+	// The only error is a size below 1.
+	s.good, _ = simplelru.NewLRU(entries, func(_ cacheKey, r *remembered) { s.bytes -= r.bytes })
+	s.refused, _ = simplelru.NewLRU[cacheKey, refusal](entries, nil)
+	s.maxBytes = max(entries*bytesPerEntry, 2*maxToken)
+}
+
+func (c *Cache) shard(key *cacheKey) *shard {
+	return &c.shards[int(key.token[0])&(len(c.shards)-1)]
+}
+
+// get returns what is remembered of a token: a result, a refusal, or ok false.
+func (c *Cache) get(key *cacheKey) (result *Result, err error, ok bool) {
+	now := c.now()
+	s := c.shard(key)
+	s.mu.Lock()
+	good, _ := s.good.Get(*key)
+	if good == nil {
+		bad, found := s.refused.Get(*key)
+		if found && !now.Before(bad.until) {
+			s.refused.Remove(*key)
+			found = false
+		}
+		s.mu.Unlock()
+		if found {
+			return nil, bad.err, true
+		}
+		return nil, nil, false
+	}
+	if !now.Before(good.until) {
+		s.good.Remove(*key)
+		s.mu.Unlock()
+		return nil, nil, false
+	}
+	s.mu.Unlock()
+	if good.basis != nil && !good.basis.stands(now) {
+		return nil, nil, false
+	}
+	return good.result, nil, true
+}
+
+// observe tells OnLookup about a look into the cache.
+func (c *Cache) observe(result string) {
+	if c.OnLookup != nil {
+		c.OnLookup(result)
+	}
+}
+
+// lookup returns what is remembered of a token.
+func (c *Cache) lookup(key *cacheKey) (result *Result, err error, ok bool) {
+	result, err, ok = c.get(key)
+	switch {
+	case !ok:
+		c.observe(CacheMiss)
+	case err != nil:
+		c.observe(CacheRefused)
+	default:
+		c.observe(CacheHit)
+	}
+	return result, err, ok
+}
+
+// load has a token validated, once for all who wait for it, and remembers the
+// verdict. The validation goes on when a caller leaves, so that one client
+// that hangs up fails no other; lookupLimit ends it. An *Unavailable is not
+// remembered: when to ask a provider again is decided where it is asked.
+func (c *Cache) load(ctx context.Context, key cacheKey, validate func(context.Context) (answer, error)) (*Result, error) {
+	flight := string(key.scope[:]) + string(key.token[:])
+	done := c.flights.DoChan(flight, func() (any, error) {
+		if result, err, ok := c.get(&key); ok {
+			return result, err
+		}
+		detached, cancel := context.WithTimeout(context.Background(), lookupLimit)
+		defer cancel()
+		a, err := guarded(detached, validate)
+		c.store(&key, a, err)
+		return a.result, err
+	})
+	select {
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting for a token to be validated: %w", context.Cause(ctx))
+	case r := <-done:
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		return r.Val.(*Result), nil
+	}
+}
+
+// guarded turns a panic into a refusal: it happens outside the goroutine of a
+// request, where it would end the process.
+func guarded(ctx context.Context, validate func(context.Context) (answer, error)) (a answer, err error) {
+	defer func() {
+		if recover() != nil {
+			a, err = answer{}, errInternal
+		}
+	}()
+	return validate(ctx)
+}
+
+func (c *Cache) store(key *cacheKey, a answer, err error) {
+	s := c.shard(key)
+	if err != nil {
+		refused, ok := err.(*Unauthenticated)
+		if !ok {
+			return
+		}
+		until := c.now().Add(refusedFor)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.good.Remove(*key)
+		s.refused.Add(*key, refusal{refused, until})
+		return
+	}
+	if a.result.Expires.Before(a.until) {
+		a.until = a.result.Expires
+	}
+	entry := &remembered{answer: a, bytes: size(a.result.Identity)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused.Remove(*key)
+	s.good.Remove(*key) // so that its bytes are counted once
+	s.bytes += entry.bytes
+	s.good.Add(*key, entry)
+	for s.bytes > s.maxBytes {
+		if _, _, ok := s.good.RemoveOldest(); !ok {
+			break
+		}
+	}
+}
+
+// Len is how many good tokens are remembered.
+func (c *Cache) Len() int {
+	n := 0
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		n += s.good.Len()
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// size estimates the memory of an identity.
+func size(id *identity.Identity) int {
+	const header = 16 // of a string
+	n := entryOverhead + len(id.Name) + len(id.UID)
+	for _, group := range id.Groups {
+		n += header + len(group)
+	}
+	for key, values := range id.Extra {
+		n += 4*header + len(key)
+		for _, value := range values {
+			n += header + len(value)
+		}
+	}
+	return n
+}

@@ -1,0 +1,85 @@
+package authn
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+	"k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/lazy"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+)
+
+// celClaims is the variable `claims` of an expression, as kube-apiserver
+// presents it: numbers are doubles, and names that are no CEL identifiers are
+// reached escaped (claims.foo__dot__bar). It is made for one evaluation at a
+// time and decodes a claim when an expression first reads it.
+func celClaims(c claims) traits.Mapper {
+	variable := lazy.NewMapValue(types.NewObjectType("kubernetes.claims"))
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		raw := c[name]
+		variable.Append(name, func(*lazy.MapValue) ref.Val {
+			var value any
+			if err := json.Unmarshal(raw, &value); err != nil {
+				return types.NewErr("claim cannot be decoded") // a number out of range
+			}
+			return celValue(value)
+		})
+	}
+	return variable
+}
+
+// celUser is the variable `user` of a user validation rule.
+func celUser(id *identity.Identity) traits.Mapper {
+	variable := lazy.NewMapValue(types.NewObjectType("kubernetes.UserInfo"))
+	for _, field := range []struct {
+		name  string
+		value any
+	}{
+		{"username", id.Name},
+		{"uid", id.UID},
+		{"groups", id.Groups},
+		{"extra", id.Extra},
+	} {
+		variable.Append(field.name, func(*lazy.MapValue) ref.Val { return celValue(field.value) })
+	}
+	return variable
+}
+
+func celValue(value any) ref.Val {
+	return unescaping(types.DefaultTypeAdapter.NativeToValue(value))
+}
+
+// unescaping makes the escaped names work at every depth. The lazy map of the
+// top level does so itself.
+func unescaping(value ref.Val) ref.Val {
+	switch v := value.(type) {
+	case traits.Mapper:
+		return unescapingMap{v}
+	case traits.Lister:
+		return unescapingList{v}
+	}
+	return value
+}
+
+type unescapingMap struct{ traits.Mapper }
+
+func (m unescapingMap) Find(key ref.Val) (ref.Val, bool) {
+	if name, ok := key.(types.String); ok {
+		if plain, ok := cel.Unescape(string(name)); ok {
+			key = types.String(plain)
+		}
+	}
+	value, ok := m.Mapper.Find(key)
+	return unescaping(value), ok
+}
+
+type unescapingList struct{ traits.Lister }
+
+func (l unescapingList) Get(index ref.Val) ref.Val {
+	return unescaping(l.Lister.Get(index))
+}

@@ -1,0 +1,285 @@
+package authn
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"pgregory.net/rapid"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+)
+
+func claim(name, prefix string) apiserver.PrefixedClaimOrExpression {
+	return apiserver.PrefixedClaimOrExpression{Claim: name, Prefix: &prefix}
+}
+
+func expression(e string) apiserver.PrefixedClaimOrExpression {
+	return apiserver.PrefixedClaimOrExpression{Expression: e}
+}
+
+// mapped maps a payload as an authenticator says.
+func mapped(t testing.TB, a apiserver.JWTAuthenticator, payload string) (*identity.Identity, *Unauthenticated) {
+	t.Helper()
+	a.Issuer = apiserver.Issuer{URL: "https://idp.example.test/realm", Audiences: []string{"proxy-a"}}
+	j := compile(t, a)
+	c, err := parseClaims([]byte(payload))
+	if err != nil {
+		return nil, errClaims
+	}
+	return newMapping(&j.Authenticator, j.Mapper).identity(t.Context(), c)
+}
+
+// AUTH-10, AUTH-11, ID-2, TOK-06, TOK-08.
+func TestIdentity(t *testing.T) {
+	type id = identity.Identity
+	sub := apiserver.ClaimMappings{Username: claim("sub", "")}
+	subGroups := apiserver.ClaimMappings{Username: claim("sub", ""), Groups: claim("groups", "")}
+	email := apiserver.ClaimMappings{Username: claim("email", "")}
+	withUID := func(uid apiserver.ClaimOrExpression) apiserver.ClaimMappings {
+		return apiserver.ClaimMappings{Username: claim("sub", ""), UID: uid}
+	}
+	withExtra := func(e string) apiserver.ClaimMappings {
+		return apiserver.ClaimMappings{Username: claim("sub", ""),
+			Extra: []apiserver.ExtraMapping{{Key: "example.test/x", ValueExpression: e}}}
+	}
+	celName := func(e string) apiserver.ClaimMappings { return apiserver.ClaimMappings{Username: expression(e)} }
+	celGroups := func(e string) apiserver.ClaimMappings {
+		return apiserver.ClaimMappings{Username: claim("sub", ""), Groups: expression(e)}
+	}
+
+	tests := []struct {
+		name     string
+		mappings apiserver.ClaimMappings
+		rules    []apiserver.ClaimValidationRule
+		user     []apiserver.UserValidationRule
+		payload  string
+		want     *id
+		reason   string
+	}{
+		// The username.
+		{name: "username", mappings: sub, payload: `{"sub":"alice"}`, want: &id{Name: "alice"}},
+		{name: "username with prefix", mappings: apiserver.ClaimMappings{Username: claim("sub", "p:")}, payload: `{"sub":"alice"}`, want: &id{Name: "p:alice"}},
+		{name: "username in UTF-8", mappings: sub, payload: `{"sub":"élodie"}`, want: &id{Name: "élodie"}},
+		{name: "username with NUL passes on", mappings: sub, payload: `{"sub":"a\u0000b"}`, want: &id{Name: "a\x00b"}},
+		{name: "username absent", mappings: sub, payload: `{"name":"alice"}`, reason: ReasonClaims},
+		{name: "username in another case", mappings: sub, payload: `{"Sub":"alice"}`, reason: ReasonClaims},
+		{name: "username a number", mappings: sub, payload: `{"sub":42}`, reason: ReasonClaims},
+		{name: "username an array", mappings: sub, payload: `{"sub":[]}`, reason: ReasonClaims},
+		{name: "username an array of one", mappings: sub, payload: `{"sub":["alice"]}`, reason: ReasonClaims},
+		{name: "username an object", mappings: sub, payload: `{"sub":{}}`, reason: ReasonClaims},
+		{name: "username a boolean", mappings: sub, payload: `{"sub":true}`, reason: ReasonClaims},
+		{name: "username null", mappings: sub, payload: `{"sub":null}`, want: &id{EmptyName: true}},
+		{name: "username empty", mappings: sub, payload: `{"sub":""}`, want: &id{EmptyName: true}},
+		{name: "username blank", mappings: sub, payload: `{"sub":" \t\u00a0\u2003"}`, want: &id{Name: " \t\u00a0\u2003", EmptyName: true}},
+		{name: "username empty behind a prefix", mappings: apiserver.ClaimMappings{Username: claim("sub", "p:")}, payload: `{"sub":""}`, want: &id{Name: "p:", EmptyName: true}},
+		{name: "username null behind a prefix", mappings: apiserver.ClaimMappings{Username: claim("sub", "p:")}, payload: `{"sub":null}`, want: &id{Name: "p:", EmptyName: true}},
+		{name: "username by expression", mappings: celName(`claims.sub + "@x"`), payload: `{"sub":"alice"}`, want: &id{Name: "alice@x"}},
+		{name: "username empty by expression", mappings: celName(`claims.sub`), payload: `{"sub":""}`, want: &id{EmptyName: true}},
+		{name: "username blank by expression", mappings: celName(`claims.sub`), payload: `{"sub":" "}`, want: &id{Name: " ", EmptyName: true}},
+		{name: "username null by expression", mappings: celName(`claims.sub`), payload: `{"sub":null}`, want: &id{EmptyName: true}},
+		{name: "username absent by expression", mappings: celName(`claims.sub`), payload: `{}`, reason: ReasonClaims},
+		{name: "username a number by expression", mappings: celName(`claims.sub`), payload: `{"sub":42}`, reason: ReasonClaims},
+		{name: "username a list by expression", mappings: celName(`claims.sub`), payload: `{"sub":["alice"]}`, reason: ReasonClaims},
+		{name: "username an optional by expression", mappings: celName(`claims.?sub`), payload: `{"sub":"alice"}`, reason: ReasonClaims},
+		{name: "expression divides by zero", mappings: celName(`string(1 / int(claims.n))`), payload: `{"n":0}`, reason: ReasonClaims},
+		{name: "expression over a number out of range", mappings: celName(`string(claims.n)`), payload: `{"n":1e999}`, reason: ReasonClaims},
+		{name: "a number out of range nobody reads", mappings: celName(`claims.sub`), payload: `{"sub":"alice","n":1e999}`, want: &id{Name: "alice"}},
+		{name: "numbers are doubles as on the apiserver", mappings: celName(`string(claims.n + 1.5)`), payload: `{"n":1}`, want: &id{Name: "2.5"}},
+		{name: "escaped names at the top", mappings: celName(`claims.foo__dot__bar__slash__x`), payload: `{"foo.bar/x":"alice"}`, want: &id{Name: "alice"}},
+		{name: "escaped names deep down", mappings: celName(`claims.a[0].foo__dot__bar`), payload: `{"a":[{"foo.bar":"alice"}]}`, want: &id{Name: "alice"}},
+		{name: "names that need no escape", mappings: celName(`claims.a["foo.bar"]`), payload: `{"a":{"foo.bar":"alice"}}`, want: &id{Name: "alice"}},
+
+		// TOK-08, AUTH-11.
+		{name: "email verified", mappings: email, payload: `{"email":"alice@example.test","email_verified":true}`, want: &id{Name: "alice@example.test"}},
+		{name: "email not verified", mappings: email, payload: `{"email":"alice@example.test","email_verified":false}`, reason: ReasonEmailNotVerified},
+		{name: "email verified as text", mappings: email, payload: `{"email":"alice@example.test","email_verified":"true"}`, reason: ReasonEmailNotVerified},
+		{name: "email verified as number", mappings: email, payload: `{"email":"alice@example.test","email_verified":1}`, reason: ReasonEmailNotVerified},
+		{name: "email verified null", mappings: email, payload: `{"email":"alice@example.test","email_verified":null}`, reason: ReasonEmailNotVerified},
+		{name: "email verified in a list", mappings: email, payload: `{"email":"alice@example.test","email_verified":[true]}`, reason: ReasonEmailNotVerified},
+		{name: "email verified absent", mappings: email, payload: `{"email":"alice@example.test"}`, reason: ReasonEmailNotVerified},
+		{name: "email verified in another case", mappings: email, payload: `{"email":"alice@example.test","Email_Verified":true}`, reason: ReasonEmailNotVerified},
+		{name: "email null", mappings: email, payload: `{"email":null,"email_verified":true}`, want: &id{EmptyName: true}},
+		{name: "the flag says nothing of another claim", mappings: sub, payload: `{"sub":"alice","email_verified":false}`, want: &id{Name: "alice"}},
+		{name: "email by expression, verified", mappings: celName(`claims.email_verified ? claims.email : ""`), payload: `{"email":"a@example.test","email_verified":true}`, want: &id{Name: "a@example.test"}},
+		{name: "email by expression, flag absent", mappings: celName(`claims.email_verified ? claims.email : ""`), payload: `{"email":"a@example.test"}`, reason: ReasonClaims},
+
+		// TOK-06.
+		{name: "groups", mappings: subGroups, payload: `{"sub":"a","groups":["ops","dev"]}`, want: &id{Name: "a", Groups: []string{"ops", "dev"}}},
+		{name: "one group", mappings: subGroups, payload: `{"sub":"a","groups":"ops"}`, want: &id{Name: "a", Groups: []string{"ops"}}},
+		{name: "no guessing inside a string", mappings: subGroups, payload: `{"sub":"a","groups":"[ops]"}`, want: &id{Name: "a", Groups: []string{"[ops]"}}},
+		{name: "no splitting at commas", mappings: subGroups, payload: `{"sub":"a","groups":["CN=ops,OU=eu","a b"]}`, want: &id{Name: "a", Groups: []string{"CN=ops,OU=eu", "a b"}}},
+		{name: "groups absent", mappings: subGroups, payload: `{"sub":"a"}`, want: &id{Name: "a"}},
+		{name: "groups null", mappings: subGroups, payload: `{"sub":"a","groups":null}`, want: &id{Name: "a"}},
+		{name: "groups empty", mappings: subGroups, payload: `{"sub":"a","groups":[]}`, want: &id{Name: "a", Groups: []string{}}},
+		{name: "groups twice", mappings: subGroups, payload: `{"sub":"a","groups":["b","a","b","B","a"]}`, want: &id{Name: "a", Groups: []string{"b", "a", "B"}}},
+		{name: "empty groups pass on", mappings: subGroups, payload: `{"sub":"a","groups":["","x"]}`, want: &id{Name: "a", Groups: []string{"", "x"}}},
+		{name: "groups with prefix", mappings: apiserver.ClaimMappings{Username: claim("sub", ""), Groups: claim("groups", "p:")}, payload: `{"sub":"a","groups":["x","x","y"]}`, want: &id{Name: "a", Groups: []string{"p:x", "p:y"}}},
+		{name: "groups with a number", mappings: subGroups, payload: `{"sub":"a","groups":["ops",1]}`, reason: ReasonClaims},
+		{name: "groups with null", mappings: subGroups, payload: `{"sub":"a","groups":["ops",null]}`, reason: ReasonClaims},
+		{name: "groups nested", mappings: subGroups, payload: `{"sub":"a","groups":[["ops"]]}`, reason: ReasonClaims},
+		{name: "groups an object", mappings: subGroups, payload: `{"sub":"a","groups":{"a":1}}`, reason: ReasonClaims},
+		{name: "groups a boolean", mappings: subGroups, payload: `{"sub":"a","groups":true}`, reason: ReasonClaims},
+		{name: "groups a number", mappings: subGroups, payload: `{"sub":"a","groups":7}`, reason: ReasonClaims},
+		{name: "groups not mapped", mappings: sub, payload: `{"sub":"a","groups":7}`, want: &id{Name: "a"}},
+		{name: "groups by expression", mappings: celGroups(`claims.groups`), payload: `{"sub":"a","groups":["x","y","x"]}`, want: &id{Name: "a", Groups: []string{"x", "y"}}},
+		{name: "groups filtered", mappings: celGroups(`dyn(claims.?groups.orValue([])).filter(g, g.startsWith('k8s-'))`), payload: `{"sub":"a","groups":["k8s-x","y"]}`, want: &id{Name: "a", Groups: []string{"k8s-x"}}},
+		{name: "groups filtered, absent", mappings: celGroups(`dyn(claims.?groups.orValue([])).filter(g, g.startsWith('k8s-'))`), payload: `{"sub":"a"}`, want: &id{Name: "a"}},
+		{name: "groups split", mappings: celGroups(`claims.roles.split(",")`), payload: `{"sub":"a","roles":"x,y"}`, want: &id{Name: "a", Groups: []string{"x", "y"}}},
+		{name: "groups joined from lists", mappings: celGroups(`["x"] + dyn(claims.groups)`), payload: `{"sub":"a","groups":["y"]}`, want: &id{Name: "a", Groups: []string{"x", "y"}}},
+		{name: "groups one string by expression", mappings: celGroups(`claims.role`), payload: `{"sub":"a","role":"x"}`, want: &id{Name: "a", Groups: []string{"x"}}},
+		{name: "groups nothing by expression", mappings: celGroups(`claims.?role.orValue("")`), payload: `{"sub":"a"}`, want: &id{Name: "a"}},
+		{name: "groups null by expression", mappings: celGroups(`claims.role`), payload: `{"sub":"a","role":null}`, want: &id{Name: "a"}},
+		{name: "groups with empty ones by expression", mappings: celGroups(`claims.role`), payload: `{"sub":"a","role":["","x"]}`, want: &id{Name: "a", Groups: []string{"x"}}},
+		{name: "groups with a number by expression", mappings: celGroups(`claims.role`), payload: `{"sub":"a","role":["x",1]}`, reason: ReasonClaims},
+		{name: "groups a map by expression", mappings: celGroups(`claims.role`), payload: `{"sub":"a","role":{"x":"y"}}`, reason: ReasonClaims},
+		{name: "groups absent by expression", mappings: celGroups(`claims.role`), payload: `{"sub":"a"}`, reason: ReasonClaims},
+
+		// An overage (ID-2).
+		{name: "overage", mappings: subGroups, payload: `{"sub":"a","_claim_names":{"groups":"src1"},"_claim_sources":{"src1":{"endpoint":"https://graph.example.test"}}}`, want: &id{Name: "a", Overage: true}},
+		{name: "overage without sources", mappings: subGroups, payload: `{"sub":"a","_claim_names":{"groups":"src1"}}`, want: &id{Name: "a", Overage: true}},
+		{name: "overage beside groups", mappings: subGroups, payload: `{"sub":"a","groups":["x"],"_claim_names":{"groups":"src1"}}`, want: &id{Name: "a", Overage: true}},
+		{name: "overage of another claim", mappings: subGroups, payload: `{"sub":"a","groups":["x"],"_claim_names":{"roles":"src1"}}`, want: &id{Name: "a", Groups: []string{"x"}}},
+		{name: "overage of groups that are not mapped", mappings: sub, payload: `{"sub":"a","_claim_names":{"groups":"src1"}}`, want: &id{Name: "a"}},
+		{name: "overage of another claim that is mapped", mappings: apiserver.ClaimMappings{Username: claim("sub", ""), Groups: claim("roles", "")}, payload: `{"sub":"a","_claim_names":{"groups":"s"}}`, want: &id{Name: "a"}},
+		{name: "overage of the claim that is mapped", mappings: apiserver.ClaimMappings{Username: claim("sub", ""), Groups: claim("roles", "")}, payload: `{"sub":"a","_claim_names":{"roles":"s"}}`, want: &id{Name: "a", Overage: true}},
+		{name: "overage with an expression", mappings: celGroups(`claims.groups`), payload: `{"sub":"a","_claim_names":{"groups":"src1"}}`, want: &id{Name: "a", Overage: true}},
+		{name: "overage with a lenient expression", mappings: celGroups(`claims.?groups.orValue([])`), payload: `{"sub":"a","_claim_names":{"groups":"src1"}}`, want: &id{Name: "a", Overage: true}},
+		{name: "overage of the uid", mappings: withUID(apiserver.ClaimOrExpression{Claim: "oid"}), payload: `{"sub":"a","oid":"1","_claim_names":{"oid":"src1"}}`, want: &id{Name: "a", UID: "1", Overage: true}},
+		{name: "overage of the username", mappings: sub, payload: `{"_claim_names":{"sub":"src1"}}`, reason: ReasonClaims},
+		{name: "claim names null", mappings: subGroups, payload: `{"sub":"a","_claim_names":null}`, want: &id{Name: "a"}},
+		{name: "claim names a list", mappings: subGroups, payload: `{"sub":"a","_claim_names":["groups"]}`, reason: ReasonClaims},
+
+		// The uid.
+		{name: "uid", mappings: withUID(apiserver.ClaimOrExpression{Claim: "oid"}), payload: `{"sub":"a","oid":"17"}`, want: &id{Name: "a", UID: "17"}},
+		{name: "uid empty", mappings: withUID(apiserver.ClaimOrExpression{Claim: "oid"}), payload: `{"sub":"a","oid":""}`, want: &id{Name: "a"}},
+		{name: "uid absent", mappings: withUID(apiserver.ClaimOrExpression{Claim: "oid"}), payload: `{"sub":"a"}`, reason: ReasonClaims},
+		{name: "uid null", mappings: withUID(apiserver.ClaimOrExpression{Claim: "oid"}), payload: `{"sub":"a","oid":null}`, reason: ReasonClaims},
+		{name: "uid a number", mappings: withUID(apiserver.ClaimOrExpression{Claim: "oid"}), payload: `{"sub":"a","oid":17}`, reason: ReasonClaims},
+		{name: "uid by expression", mappings: withUID(apiserver.ClaimOrExpression{Expression: `claims.oid`}), payload: `{"sub":"a","oid":"17"}`, want: &id{Name: "a", UID: "17"}},
+		{name: "uid a number by expression", mappings: withUID(apiserver.ClaimOrExpression{Expression: `claims.oid`}), payload: `{"sub":"a","oid":17}`, reason: ReasonClaims},
+		{name: "uid absent by expression", mappings: withUID(apiserver.ClaimOrExpression{Expression: `claims.oid`}), payload: `{"sub":"a"}`, reason: ReasonClaims},
+
+		// Extras are exactly those that are mapped.
+		{name: "extra", mappings: withExtra(`claims.team`), payload: `{"sub":"a","team":"red"}`, want: &id{Name: "a", Extra: map[string][]string{"example.test/x": {"red"}}}},
+		{name: "extra list", mappings: withExtra(`claims.team`), payload: `{"sub":"a","team":["red","","red"]}`, want: &id{Name: "a", Extra: map[string][]string{"example.test/x": {"red", "red"}}}},
+		{name: "extra empty", mappings: withExtra(`claims.team`), payload: `{"sub":"a","team":""}`, want: &id{Name: "a"}},
+		{name: "extra null", mappings: withExtra(`claims.team`), payload: `{"sub":"a","team":null}`, want: &id{Name: "a"}},
+		{name: "extra empty list", mappings: withExtra(`claims.team`), payload: `{"sub":"a","team":[]}`, want: &id{Name: "a"}},
+		{name: "extra absent", mappings: withExtra(`claims.team`), payload: `{"sub":"a"}`, reason: ReasonClaims},
+		{name: "extra a number", mappings: withExtra(`claims.team`), payload: `{"sub":"a","team":1}`, reason: ReasonClaims},
+		{name: "extra control character passes on", mappings: withExtra(`claims.team`), payload: `{"sub":"a","team":"a\nb"}`, want: &id{Name: "a", Extra: map[string][]string{"example.test/x": {"a\nb"}}}},
+		{name: "jti makes no extra", mappings: subGroups, payload: `{"sub":"a","jti":"4711"}`, want: &id{Name: "a"}},
+
+		// Rules.
+		{name: "required claim", mappings: sub, rules: []apiserver.ClaimValidationRule{{Claim: "hd", RequiredValue: "x"}}, payload: `{"sub":"a","hd":"x"}`, want: &id{Name: "a"}},
+		{name: "required claim differs", mappings: sub, rules: []apiserver.ClaimValidationRule{{Claim: "hd", RequiredValue: "x"}}, payload: `{"sub":"a","hd":"X"}`, reason: ReasonRule},
+		{name: "required claim absent", mappings: sub, rules: []apiserver.ClaimValidationRule{{Claim: "hd", RequiredValue: "x"}}, payload: `{"sub":"a"}`, reason: ReasonRule},
+		{name: "required claim in a list", mappings: sub, rules: []apiserver.ClaimValidationRule{{Claim: "hd", RequiredValue: "x"}}, payload: `{"sub":"a","hd":["x"]}`, reason: ReasonRule},
+		{name: "required empty claim null", mappings: sub, rules: []apiserver.ClaimValidationRule{{Claim: "hd"}}, payload: `{"sub":"a","hd":null}`, reason: ReasonRule},
+		{name: "claim rule", mappings: sub, rules: []apiserver.ClaimValidationRule{{Expression: `claims.n < 5`}}, payload: `{"sub":"a","n":4}`, want: &id{Name: "a"}},
+		{name: "claim rule not met", mappings: sub, rules: []apiserver.ClaimValidationRule{{Expression: `true`}, {Expression: `claims.n < 5`}}, payload: `{"sub":"a","n":5}`, reason: ReasonRule},
+		{name: "claim rule fails", mappings: sub, rules: []apiserver.ClaimValidationRule{{Expression: `claims.n < 5`}}, payload: `{"sub":"a"}`, reason: ReasonRule},
+		{name: "rules hold in an overage too", mappings: subGroups, rules: []apiserver.ClaimValidationRule{{Claim: "hd", RequiredValue: "x"}}, payload: `{"sub":"a","_claim_names":{"groups":"s"}}`, reason: ReasonRule},
+		{name: "user rule", mappings: subGroups, user: []apiserver.UserValidationRule{{Expression: `user.username == "a" && "x" in user.groups && user.uid == ""`}}, payload: `{"sub":"a","groups":["x"]}`, want: &id{Name: "a", Groups: []string{"x"}}},
+		{name: "user rule not met", mappings: subGroups, user: []apiserver.UserValidationRule{{Expression: `!user.username.startsWith("system:")`}}, payload: `{"sub":"system:admin"}`, reason: ReasonRule},
+		{name: "user rule sees prefixes", mappings: apiserver.ClaimMappings{Username: claim("sub", "p:")}, user: []apiserver.UserValidationRule{{Expression: `user.username == "p:a"`}}, payload: `{"sub":"a"}`, want: &id{Name: "p:a"}},
+		{name: "user rule over extra", mappings: withExtra(`claims.team`), user: []apiserver.UserValidationRule{{Expression: `user.extra["example.test/x"] == ["red"]`}}, payload: `{"sub":"a","team":"red"}`, want: &id{Name: "a", Extra: map[string][]string{"example.test/x": {"red"}}}},
+		{name: "user rule fails", mappings: sub, user: []apiserver.UserValidationRule{{Expression: `user.extra["example.test/x"] == ["red"]`}}, payload: `{"sub":"a"}`, reason: ReasonRule},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, refused := mapped(t, apiserver.JWTAuthenticator{ClaimMappings: tt.mappings, ClaimValidationRules: tt.rules, UserValidationRules: tt.user}, tt.payload)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+			reason := ""
+			if refused != nil {
+				reason = refused.Reason
+			}
+			if reason != tt.reason {
+				t.Errorf("reason %q, want %q", reason, tt.reason)
+			}
+		})
+	}
+}
+
+// Any list of strings is a list of groups, each value as it is, once.
+func TestGroupsProperty(t *testing.T) {
+	j := compile(t, apiserver.JWTAuthenticator{
+		Issuer:        apiserver.Issuer{URL: "https://idp.example.test", Audiences: []string{"a"}},
+		ClaimMappings: apiserver.ClaimMappings{Username: claim("sub", ""), Groups: claim("groups", "p:")},
+	})
+	m := newMapping(&j.Authenticator, j.Mapper)
+	rapid.Check(t, func(t *rapid.T) {
+		groups := rapid.SliceOf(rapid.String()).Draw(t, "groups")
+		payload, err := json.Marshal(map[string]any{"sub": "alice", "groups": groups})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := parseClaims(payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, refused := m.identity(t.Context(), c)
+		if refused != nil {
+			t.Fatal(refused)
+		}
+		seen := map[string]bool{}
+		want := []string{}
+		for _, group := range groups {
+			if !seen[group] {
+				want = append(want, "p:"+group)
+			}
+			seen[group] = true
+		}
+		if got := append([]string{}, id.Groups...); !cmp.Equal(want, got) {
+			t.Fatal(cmp.Diff(want, got))
+		}
+	})
+}
+
+// Whatever the payload is, there is an identity or a refusal.
+func FuzzIdentity(f *testing.F) {
+	for _, seed := range []string{
+		`{"sub":"alice","groups":["dev"],"email_verified":true,"oid":"1","x":{"y":["z"]}}`,
+		`{"sub":null,"groups":"ops","_claim_names":{"groups":"s"}}`, `{"sub":"","x":1e999}`, `{"sub":{},"x":[[]]}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	issuer := apiserver.Issuer{URL: "https://idp.example.test", Audiences: []string{"a"}}
+	var mappings []*mapping
+	for _, a := range []apiserver.JWTAuthenticator{
+		{Issuer: issuer, ClaimMappings: apiserver.ClaimMappings{Username: claim("sub", "p:"), Groups: claim("groups", "g:"), UID: apiserver.ClaimOrExpression{Claim: "oid"}}},
+		{Issuer: issuer, ClaimMappings: apiserver.ClaimMappings{
+			Username: expression(`claims.sub`), Groups: expression(`claims.x.y`), UID: apiserver.ClaimOrExpression{Expression: `claims.?oid.orValue("")`},
+			Extra: []apiserver.ExtraMapping{{Key: "example.test/x", ValueExpression: `claims.x`}}},
+			ClaimValidationRules: []apiserver.ClaimValidationRule{{Expression: `claims.all(k, k != "")`}}},
+	} {
+		j := compile(f, a)
+		mappings = append(mappings, newMapping(&j.Authenticator, j.Mapper))
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		c, err := parseClaims(payload)
+		if err != nil {
+			return
+		}
+		for _, m := range mappings {
+			id, refused := m.identity(t.Context(), c)
+			if (id == nil) == (refused == nil) {
+				t.Fatalf("got %v, %v", id, refused)
+			}
+			if id == nil {
+				continue
+			}
+			if id.EmptyName != isBlank(strings.TrimPrefix(id.Name, prefix(m.claims.Username.Prefix))) {
+				t.Errorf("the name %q says EmptyName %t", id.Name, id.EmptyName)
+			}
+			if id.Overage && len(id.Groups) > 0 {
+				t.Errorf("an overage with groups %q", id.Groups)
+			}
+		}
+	})
+}

@@ -1,0 +1,81 @@
+// Package authn finds out who sent a request: it takes the bearer out of the
+// headers and has an Authenticator turn it into an identity.Identity.
+//
+// # Why it exists
+//
+// kube-apiserver has an OIDC authenticator of its own. Its validation and its
+// CEL packages are used here, the authenticator is not: it fetches a URL that
+// the token names, asks the provider again for every unknown key id, lets an
+// empty name through behind a prefix and accepts more spellings of a claim
+// than one. The table below lists every difference.
+//
+// # Threat model
+//
+//   - A client writes any bytes as a token. They are looked at in order of
+//     cost: shape, algorithm, iss, aud and exp unverified, then the signature.
+//     What fails early fills no cache and reaches no provider; what needs the
+//     provider is limited per issuer, whatever the number of tokens. No input
+//     panics, and a panic all the same refuses one token.
+//   - Whoever writes names and groups in the provider's directory chooses the
+//     values of claims, perhaps the names of some. A payload that two parsers
+//     could read differently is refused: text that is not Unicode, half a
+//     surrogate pair, a name twice, ISS beside iss.
+//   - The author of a ProxyKubeApi names the provider, so the provider is not
+//     trusted either: https to that address only, no redirect, bounded in
+//     bytes and time, at most 100 keys. Nothing it writes comes back in an
+//     error or notice. It can say who its own users are, and nothing else: it
+//     shares no cache entry with another configuration.
+//   - Credentials are secrets. Tokens are kept as digests, and no error holds
+//     a piece of one.
+//
+// # Verdicts
+//
+// An *Unauthenticated is a 401, an *Unavailable a 503. A provider that cannot
+// be asked never makes a 401, and never fails a token that can be judged with
+// the keys at hand. The keys go on for an hour when they cannot be read
+// again; otherwise they are at most five minutes old whenever they are used.
+// A key that is withdrawn ends what was verified with it at the next read.
+//
+// # Compared with kube-apiserver 1.37
+//
+// plugin/pkg/authenticator/token/oidc/oidc.go and
+// pkg/authentication/request/{bearertoken,websocket}, against this package:
+//
+//	subject                     kube-apiserver             here
+//	-------------------------   ------------------------   ---------------------------
+//	two Authorization lines     the first counts           401 (AUTH-2)
+//	"Bearer  t", "Bearer t x"   anonymous; x is ignored    401
+//	bytes of a bearer           any                        b64token (RFC 6750), 64 KiB
+//	Authorization and entry     the first that is good     401 unless they are equal
+//	entry alone on a GET        ignored                    401
+//	entry next to "" only       accepted                   401
+//	entry spelled otherwise     passed on                  401
+//	algorithms                  RS256 unless configured    RS, PS, ES, EdDSA (AUTH-4)
+//	crit, b64                   as go-jose supports        401
+//	typ of another token        accepted                   401 (RFC 8725 3.12)
+//	base64url, stray bits       accepted                   401
+//	invalid UTF-8, \ud800       U+FFFD                     401 (AUTH-10)
+//	a name twice in an object   the last counts            401
+//	ISS, Aud, eXp               read as iss, aud, exp      not read
+//	exp, nbf out of range       as the processor has it    401 beyond the year 9999
+//	exp                         valid in its last second   expired from exp on
+//	iat, sub of another type    401                        not looked at
+//	RSA keys                    from 1024 bits             2048 to 8192
+//	alg, use, key_ops of a JWK  not looked at              must allow the signature
+//	unknown kid                 a fetch each time          a fetch a minute (AUTH-5)
+//	bad signature, known kid    a fetch each time          no fetch
+//	withdrawn key               believed for ever          gone after five minutes
+//	provider unreachable        401                        503 (AUTH-13)
+//	username null, ""           empty name                 EmptyName, a 403 (ID-2)
+//	username "" by expression   401                        EmptyName, a 403
+//	email without its flag      accepted                   401 (AUTH-11)
+//	null in a list of groups    the group ""               401
+//	"" in a list of groups      a claim: kept;             the same, and the empty
+//	                            an expression: left out    group is a 403 (ID-2)
+//	groups twice                kept                       the first (AUTH-10)
+//	uid, required claim null    ""                         401
+//	split() alone as groups     401                        a list of strings
+//	_claim_names                fetched                    Overage, a 403 (ID-2)
+//	jti                         extra credential-id        no extra
+//	environment proxies         used                       not used
+package authn

@@ -1,0 +1,267 @@
+package authn
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+)
+
+// verifiedFor is how long a locally verified token is remembered (AUTH-12).
+const verifiedFor = 10 * time.Minute
+
+// Config says what JwtAuthenticators accept.
+type Config struct {
+	// UID is that of the ProxyKubeApi, Hash a digest of its resolved
+	// auth_config. Together they keep what one configuration accepted apart
+	// from every other.
+	UID  types.UID
+	Hash string
+	JWT  []JWT
+}
+
+// JWT is one authenticator, validated and compiled by
+// k8s.io/apiserver/pkg/apis/apiserver/validation.
+type JWT struct {
+	Authenticator apiserver.JWTAuthenticator
+	Mapper        authenticationcel.CELMapper
+}
+
+// JWTAuthenticators accepts tokens that one of several issuers signed
+// (AUTH-4). It is safe for concurrent use.
+type JWTAuthenticators struct {
+	scope   scope
+	cache   *Cache
+	now     func() time.Time
+	members []*jwtAuthenticator
+	release []func()
+}
+
+// jwtAuthenticator is one entry of auth_config.jwt.
+type jwtAuthenticator struct {
+	issuer    string
+	audiences []string
+	keys      *keySet
+	mapping   *mapping
+}
+
+var errNoAudience = errors.New("the authenticator has no audience")
+
+// NewJWT makes authenticators of a configuration. It does no I/O: keys are
+// read when a token needs them, or by Refresh. Close gives the key sets back.
+func NewJWT(cfg Config, keys *KeySets, cache *Cache) (*JWTAuthenticators, error) {
+	a := &JWTAuthenticators{
+		scope: newScope(string(cfg.UID), cfg.Hash),
+		cache: cache,
+		now:   keys.now,
+	}
+	for i := range cfg.JWT {
+		if err := a.add(&cfg.JWT[i], keys); err != nil {
+			a.Close()
+			return nil, fmt.Errorf("making authenticator %d: %w", i, err)
+		}
+	}
+	return a, nil
+}
+
+func (a *JWTAuthenticators) add(j *JWT, keys *KeySets) error {
+	issuer := &j.Authenticator.Issuer
+	if len(issuer.Audiences) == 0 {
+		return errNoAudience
+	}
+	set, release, err := keys.acquire(issuer.URL, issuer.DiscoveryURL, issuer.CertificateAuthority)
+	if err != nil {
+		return err
+	}
+	a.release = append(a.release, release)
+	a.members = append(a.members, &jwtAuthenticator{
+		issuer:    issuer.URL,
+		audiences: slices.Clone(issuer.Audiences),
+		keys:      set,
+		mapping:   newMapping(&j.Authenticator, j.Mapper),
+	})
+	return nil
+}
+
+// Authenticate validates a token, or remembers what it was found to be.
+func (a *JWTAuthenticators) Authenticate(ctx context.Context, token string) (*Result, error) {
+	if !looksSigned(token) {
+		return nil, errMalformed
+	}
+	key := cacheKey{scope: a.scope, token: sha256.Sum256([]byte(token))}
+	if result, err, ok := a.cache.lookup(&key); ok {
+		return result, err
+	}
+	return a.validate(ctx, key, token)
+}
+
+// validate is Authenticate for a token nothing is remembered of. What can be
+// seen without the signature is looked at first, and refused without being
+// remembered: a flood of such tokens fills no cache and reaches no provider.
+func (a *JWTAuthenticators) validate(ctx context.Context, key cacheKey, token string) (*Result, error) {
+	read, refused := parseJWT(token)
+	if refused != nil {
+		return nil, refused
+	}
+	member, audience, refused := a.choose(read)
+	if refused != nil {
+		return nil, refused
+	}
+	return a.cache.load(ctx, key, func(ctx context.Context) (answer, error) {
+		return member.authenticate(ctx, read, audience, a.now)
+	})
+}
+
+// choose finds the authenticator for the iss and aud of a token, and the
+// audience that matched. Nothing here is verified yet.
+func (a *JWTAuthenticators) choose(token *jwt) (*jwtAuthenticator, string, *Unauthenticated) {
+	refused := errUnknownIssuer
+	for _, member := range a.members {
+		if member.issuer != token.issuer {
+			continue
+		}
+		refused = errAudience
+		for _, audience := range token.audience {
+			if !slices.Contains(member.audiences, audience) {
+				continue
+			}
+			if token.expired(a.now()) {
+				return nil, "", errExpired
+			}
+			return member, audience, nil
+		}
+	}
+	return nil, "", refused
+}
+
+// authenticate verifies a token and maps its claims.
+func (m *jwtAuthenticator) authenticate(ctx context.Context, token *jwt, audience string, now func() time.Time) (answer, error) {
+	key, err := m.verify(ctx, token, audience, now)
+	if err != nil {
+		return answer{}, err
+	}
+	id, refused := m.mapping.identity(ctx, token.claims)
+	if refused != nil {
+		return answer{}, refused
+	}
+	return answer{
+		result: &Result{Identity: id, Expires: token.expiry()},
+		until:  now().Add(verifiedFor),
+		basis:  &signedBy{set: m.keys, key: key},
+	}, nil
+}
+
+// verify has go-oidc check the token against our key set.
+func (m *jwtAuthenticator) verify(ctx context.Context, token *jwt, audience string, now func() time.Time) (*publicKey, error) {
+	check := &signatureCheck{set: m.keys, token: token}
+	verifier := oidc.NewVerifier(m.issuer, check, &oidc.Config{
+		ClientID:             audience,
+		SupportedSigningAlgs: algorithmNames,
+		Now:                  now,
+	})
+	_, err := verifier.Verify(ctx, token.raw)
+	switch {
+	case check.err != nil:
+		return nil, check.err // go-oidc does not keep the chain
+	case check.key == nil:
+		return nil, errSignature
+	case token.expired(now()):
+		return nil, errExpired
+	case err != nil:
+		return nil, errNotYetValid // all else was looked at before
+	}
+	return check.key, nil
+}
+
+var algorithmNames = func() (names []string) {
+	for _, algorithm := range algorithms {
+		names = append(names, string(algorithm))
+	}
+	return names
+}()
+
+// signatureCheck is the oidc.KeySet for one token.
+type signatureCheck struct {
+	set   *keySet
+	token *jwt
+	key   *publicKey
+	err   error
+}
+
+var errOtherToken = errors.New("another token than the one that was read")
+
+// VerifySignature verifies the token that was read before, and hands out its
+// registered claims only (see registered.payload).
+func (c *signatureCheck) VerifySignature(ctx context.Context, raw string) ([]byte, error) {
+	if raw != c.token.raw {
+		return nil, errOtherToken
+	}
+	key, err := c.set.verify(ctx, c.token)
+	if err != nil {
+		c.err = err
+		return nil, err
+	}
+	payload, err := c.token.payload()
+	if err != nil {
+		return nil, err
+	}
+	c.key = key
+	return payload, nil
+}
+
+// signedBy is the basis of a locally verified answer: the key that signed it
+// is still published, and the key set is not overdue.
+type signedBy struct {
+	set *keySet
+	key *publicKey
+}
+
+func (b *signedBy) stands(now time.Time) bool { return b.set.fresh(b.key, now) }
+
+// Refresh begins to read the keys of the issuers whose keys are due, and
+// waits for none of them. Called once in a while it makes IssuerFaults tell
+// of an issuer nobody sent a token of.
+func (a *JWTAuthenticators) Refresh() {
+	for _, member := range a.members {
+		member.keys.refresh()
+	}
+}
+
+// IssuerFaults lists the issuers that gave no usable answer when last asked,
+// each with what was wrong, for the notice IssuerUnavailable (AUTH-13). It is
+// in the order of the configuration and holds nothing a provider wrote.
+func (a *JWTAuthenticators) IssuerFaults() []string {
+	var faults []string
+	seen := make(map[*keySet]bool, len(a.members))
+	for _, member := range a.members {
+		if seen[member.keys] {
+			continue
+		}
+		seen[member.keys] = true
+		if fault := member.keys.lastFault(); fault != "" {
+			faults = append(faults, member.issuer+": "+fault)
+		}
+	}
+	return faults
+}
+
+// Close gives the key sets back. A request that is still with the
+// authenticators is served with the keys that are known.
+func (a *JWTAuthenticators) Close() {
+	for _, release := range a.release {
+		release()
+	}
+}
+
+// Interface guards.
+var (
+	_ Authenticator = (*JWTAuthenticators)(nil)
+	_ oidc.KeySet   = (*signatureCheck)(nil)
+)

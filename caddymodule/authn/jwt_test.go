@@ -1,0 +1,362 @@
+package authn
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+)
+
+// check authenticates and compares the name or the reason.
+func (w *world) check(t *testing.T, token, name, reason string) {
+	t.Helper()
+	result, err := w.Authenticate(t.Context(), token)
+	got := ""
+	if err == nil {
+		got = result.Identity.Name
+	}
+	if got != name || reasonOf(err) != reason {
+		t.Errorf("got %q, %v; want %q, %q", got, err, name, reason)
+	}
+}
+
+func TestAuthenticate(t *testing.T) {
+	p := newIDP(t, k1().jwk())
+	w := newWorld(t, p.authenticator())
+	result, err := w.Authenticate(t.Context(), w.token(t, k1(), p))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Result{
+		Identity: &identity.Identity{Name: "alice", Groups: []string{"dev", "ops"}},
+		Expires:  w.clock.Now().Add(600 * time.Second),
+	}
+	if diff := cmp.Diff(want, result); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TOK-03, AUTH-4: which keys sign, and that the key must fit.
+func TestAlgorithms(t *testing.T) {
+	signers := []signer{
+		{"rs256", jose.RS256, rsaKey1()}, {"rs384", jose.RS384, rsaKey1()}, {"rs512", jose.RS512, rsaKey1()},
+		{"ps256", jose.PS256, rsaKey1()}, {"ps384", jose.PS384, rsaKey1()}, {"ps512", jose.PS512, rsaKey1()},
+		{"es256", jose.ES256, ecKey256()}, {"es384", jose.ES384, ecKey384()}, {"es512", jose.ES512, ecKey521()},
+		{"eddsa", jose.EdDSA, edwards()},
+	}
+	var keys []map[string]any
+	for _, s := range signers {
+		keys = append(keys, s.jwk())
+	}
+	p := newIDP(t, keys...)
+	w := newWorld(t, p.authenticator())
+	for _, s := range signers {
+		t.Run(string(s.alg), func(t *testing.T) {
+			w.check(t, w.token(t, s, p), "alice", "")
+			other := signer{s.kid, s.alg, map[bool]func() signer{true: k1, false: k2}[s.key != rsaKey1()]().key}
+			if strings.HasPrefix(string(s.alg), "E") {
+				other.alg = jose.RS256 // an RSA signature under the kid of another type of key
+			}
+			w.check(t, w.token(t, other, p), "", ReasonSignature)
+		})
+	}
+	for _, wrong := range []signer{
+		{"es256", jose.ES384, ecKey384()}, {"es384", jose.ES256, ecKey256()}, {"eddsa", jose.ES256, ecKey256()},
+		{"es256", jose.EdDSA, edwards()}, {"rs256", jose.ES256, ecKey256()},
+	} {
+		w.check(t, w.token(t, wrong, p), "", ReasonSignature)
+	}
+	if reads := p.keyReads.Load(); reads != 1 {
+		t.Errorf("%d reads of the keys, want 1", reads)
+	}
+}
+
+// TOK-03: the whole kind of tokens that were not signed by a published key.
+func TestForged(t *testing.T) {
+	p := newIDP(t, k1().jwk(), signer{"ec", jose.ES256, ecKey256()}.jwk())
+	w := newWorld(t, p.authenticator())
+	good := w.token(t, k1(), p)
+	w.check(t, good, "alice", "")
+	payload := strings.Split(good, ".")[1]
+	der, err := x509.MarshalPKIXPublicKey(k1().key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	public := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+
+	unsigned := func(header string) string { return encode([]byte(header)) + "." + payload + "." }
+	mac := func(header string, secret []byte) string {
+		input := encode([]byte(header)) + "." + payload
+		h := hmac.New(sha256.New, secret)
+		h.Write([]byte(input))
+		return input + "." + encode(h.Sum(nil))
+	}
+	claims, err := json.Marshal(w.claimsOf(p))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger := k2()
+	stranger.kid = "k1"
+	flipped := []byte(good)
+	middle := len(flipped) - 100
+	flipped[middle] = map[bool]byte{true: 'B', false: 'A'}[flipped[middle] == 'A']
+	parts := strings.Split(good, ".")
+	// The same bytes in another spelling: the last character of a signature of
+	// 256 bytes has four bits that decoding drops.
+	stray := good[:len(good)-1] + string(rune(nextCharacter(good[len(good)-1])))
+
+	tests := []struct{ name, token, reason string }{
+		{"none", unsigned(`{"alg":"none"}`), ReasonMalformed},
+		{"none with a signature", unsigned(`{"alg":"none"}`) + parts[2], ReasonAlgorithm},
+		{"nOnE", unsigned(`{"alg":"nOnE","kid":"k1"}`) + parts[2], ReasonAlgorithm},
+		{"no algorithm", unsigned(`{"kid":"k1"}`) + parts[2], ReasonAlgorithm},
+		{"algorithm a number", unsigned(`{"alg":1}`) + parts[2], ReasonAlgorithm},
+		{"algorithm in lower case", unsigned(`{"alg":"rs256","kid":"k1"}`) + parts[2], ReasonAlgorithm},
+		{"two algorithms", unsigned(`{"alg":"RS256","alg":"none"}`) + parts[2], ReasonMalformed},
+		{"HS256 with the PEM of the key", mac(`{"alg":"HS256","kid":"k1"}`, public), ReasonAlgorithm},
+		{"HS256 with the DER of the key", mac(`{"alg":"HS256","kid":"k1"}`, der), ReasonAlgorithm},
+		{"RS256 over an EC key", signer{"ec", jose.RS256, rsaKey1()}.sign(t, nil, claims), ReasonSignature},
+		{"another key under a known kid", stranger.sign(t, nil, claims), ReasonSignature},
+		{"embedded key", stranger.sign(t, map[string]any{"jwk": k2().jwk()}, claims), ReasonSignature},
+		{"embedded key, unknown kid", k2().sign(t, map[string]any{"jwk": k2().jwk()}, claims), ReasonUnknownKey},
+		{"jku elsewhere", stranger.sign(t, map[string]any{"jku": p.server.URL + "/evil"}, claims), ReasonSignature},
+		{"x5u elsewhere", stranger.sign(t, map[string]any{"x5u": p.server.URL + "/evil"}, claims), ReasonSignature},
+		{"crit", k1().sign(t, map[string]any{"crit": []string{"exp"}}, claims), ReasonMalformed},
+		{"crit that go-jose knows", k1().sign(t, map[string]any{"crit": []string{"b64"}, "b64": true}, claims), ReasonMalformed},
+		{"logout token", k1().sign(t, map[string]any{"typ": "logout+jwt"}, claims), ReasonMalformed},
+		{"security event", k1().sign(t, map[string]any{"typ": "application/SecEvent+JWT"}, claims), ReasonMalformed},
+		{"typ a number", k1().sign(t, map[string]any{"typ": 1}, claims), ReasonMalformed},
+		{"one byte flipped", string(flipped), ReasonSignature},
+		{"signature cut", good[:len(good)-2], ReasonSignature},
+		{"signature in another spelling", stray, ReasonMalformed},
+		{"payload of another token", parts[0] + "." + encode(bytes.Replace(claims, []byte("alice"), []byte("admin"), 1)) + "." + parts[2], ReasonSignature},
+		{"two parts", parts[0] + "." + parts[1], ReasonMalformed},
+		{"four parts", good + ".x", ReasonMalformed},
+		{"JWE", good + ".x.x", ReasonMalformed},
+		{"empty payload", parts[0] + ".." + parts[2], ReasonMalformed},
+		{"JSON serialization", `{"payload":"` + payload + `","protected":"` + parts[0] + `","signature":"` + parts[2] + `"}`, ReasonMalformed},
+		{"padded", parts[0] + "==." + parts[1] + "." + parts[2], ReasonMalformed},
+		{"line break inside", parts[0] + "\n." + parts[1] + "." + parts[2], ReasonMalformed},
+		{"space in front", " " + good, ReasonMalformed},
+		{"opaque", "0123456789abcdef", ReasonMalformed},
+		{"empty", "", ReasonMalformed},
+		{"dots", "..", ReasonMalformed},
+		{"too long", strings.Repeat("a", maxToken) + ".a.a", ReasonMalformed},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w.check(t, tt.token, "", tt.reason)
+			// The verdict is the same when it is remembered.
+			w.check(t, tt.token, "", tt.reason)
+		})
+	}
+	if n := p.others.Load(); n != 0 {
+		t.Errorf("%d requests to places that tokens named", n)
+	}
+	w.check(t, k1().sign(t, map[string]any{"typ": "at+jwt"}, claims), "alice", "")
+	w.check(t, k1().sign(t, map[string]any{"typ": ""}, claims), "alice", "")
+}
+
+// nextCharacter is the character after c in the alphabet of base64url.
+func nextCharacter(c byte) byte {
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	return alphabet[strings.IndexByte(alphabet, c)+1]
+}
+
+// TOK-05: exp without leeway, nbf five minutes, iat not looked at.
+func TestTimes(t *testing.T) {
+	p := newIDP(t, k1().jwk())
+	w := newWorld(t, p.authenticator())
+	now := w.clock.Now().Unix()
+	raw := func(s string) any { return json.RawMessage(s) }
+	tests := []struct {
+		name    string
+		changes []any
+		reason  string
+	}{
+		{"nbf and iat in 20 s", []any{"nbf", now + 20, "iat", now + 20}, ""},
+		{"nbf in five minutes", []any{"nbf", now + 300}, ""},
+		{"nbf in five minutes and a second", []any{"nbf", now + 301}, ReasonNotYetValid},
+		{"nbf in ten minutes", []any{"nbf", now + 600}, ReasonNotYetValid},
+		{"nbf long ago", []any{"nbf", 0}, ""},
+		{"nbf null", []any{"nbf", nil}, ""},
+		{"nbf as text", []any{"nbf", "0"}, ReasonClaims},
+		{"nbf an object", []any{"nbf", raw(`{}`)}, ReasonClaims},
+		{"nbf 1e300", []any{"nbf", raw(`1e300`)}, ReasonClaims},
+		{"nbf -1e300", []any{"nbf", raw(`-1e300`)}, ReasonClaims},
+		{"exp in a second", []any{"exp", now + 1}, ""},
+		{"exp now", []any{"exp", now}, ReasonExpired},
+		{"exp five seconds ago", []any{"exp", now - 5}, ReasonExpired},
+		{"exp with a fraction", []any{"exp", raw(`1e10`)}, ""},
+		{"exp missing", []any{"exp", absent}, ReasonClaims},
+		{"exp null", []any{"exp", nil}, ReasonClaims},
+		{"exp as text", []any{"exp", "4102444800"}, ReasonClaims},
+		{"exp in a list", []any{"exp", []int64{now + 600}}, ReasonClaims},
+		{"exp true", []any{"exp", true}, ReasonClaims},
+		{"exp 1e300", []any{"exp", raw(`1e300`)}, ReasonClaims},
+		{"exp 1e999", []any{"exp", raw(`1e999`)}, ReasonClaims},
+		{"exp in milliseconds", []any{"exp", (now + 600) * 1000}, ReasonClaims},
+		{"exp beyond int64", []any{"exp", raw(`9223372036854775808`)}, ReasonClaims},
+		{"exp negative", []any{"exp", -1}, ReasonExpired},
+		{"exp under another name", []any{"exp", absent, "EXP", now + 600}, ReasonClaims},
+		{"a second exp under another name", []any{"exp", now - 5, "Exp", now + 600}, ReasonExpired},
+		{"iat in an hour", []any{"iat", now + 3600}, ""},
+		{"iat as text", []any{"iat", "yesterday"}, ""},
+		{"iat absent", []any{"iat", absent}, ""},
+		{"iat long ago", []any{"iat", 1}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			name := ""
+			if tt.reason == "" {
+				name = "alice"
+			}
+			w.check(t, w.token(t, k1(), p, tt.changes...), name, tt.reason)
+		})
+	}
+}
+
+// AUTH-4: iss and aud choose the authenticator.
+func TestIssuersAndAudiences(t *testing.T) {
+	p, q := newIDP(t, k1().jwk()), newIDP(t, k2().jwk())
+	first, second, third := p.authenticator(), q.authenticator(), p.authenticator()
+	first.Issuer.Audiences = []string{"proxy-a", "proxy-b"}
+	first.Issuer.AudienceMatchPolicy = apiserver.AudienceMatchPolicyMatchAny
+	prefix := "q:"
+	second.ClaimMappings.Username.Prefix = &prefix
+	third.Issuer.Audiences = []string{"proxy-c"}
+	third.ClaimMappings.Username = expression(`"third"`)
+	w := newWorld(t, first, second, third)
+
+	tests := []struct {
+		name    string
+		signer  signer
+		issuer  *idp
+		changes []any
+		want    string
+		reason  string
+	}{
+		{"first issuer", k1(), p, nil, "alice", ""},
+		{"second issuer", k2(), q, nil, "q:alice", ""},
+		{"second audience", k1(), p, []any{"aud", "proxy-b"}, "alice", ""},
+		{"one audience of several", k1(), p, []any{"aud", []string{"x", "proxy-b"}}, "alice", ""},
+		{"one issuer, another authenticator", k1(), p, []any{"aud", "proxy-c"}, "third", ""},
+		{"the key of another issuer", k2(), p, nil, "", ReasonUnknownKey},
+		{"the key of another issuer under its kid", signer{"k1", jose.RS256, rsaKey2()}, p, nil, "", ReasonSignature},
+		{"unknown issuer", k1(), p, []any{"iss", "https://evil.example.test"}, "", ReasonUnknownIssuer},
+		{"issuer with a slash", k1(), p, []any{"iss", p.issuer + "/"}, "", ReasonUnknownIssuer},
+		{"issuer in another case", k1(), p, []any{"iss", strings.ToUpper(p.issuer)}, "", ReasonUnknownIssuer},
+		{"no issuer", k1(), p, []any{"iss", absent}, "", ReasonClaims},
+		{"empty issuer", k1(), p, []any{"iss", ""}, "", ReasonClaims},
+		{"issuer in a list", k1(), p, []any{"iss", []string{p.issuer}}, "", ReasonClaims},
+		{"issuer under another name", k1(), p, []any{"iss", absent, "ISS", p.issuer}, "", ReasonClaims},
+		{"a second issuer under another name", k1(), p, []any{"iss", "https://evil.example.test", "Iss", p.issuer}, "", ReasonUnknownIssuer},
+		{"another audience", k1(), p, []any{"aud", "proxy-x"}, "", ReasonAudience},
+		{"audience of another issuer's", k2(), q, []any{"aud", "proxy-b"}, "", ReasonAudience},
+		{"audience in another case", k1(), p, []any{"aud", "Proxy-A"}, "", ReasonAudience},
+		{"audiences in one string", k1(), p, []any{"aud", "proxy-a proxy-b"}, "", ReasonAudience},
+		{"no audience", k1(), p, []any{"aud", absent}, "", ReasonClaims},
+		{"audience null", k1(), p, []any{"aud", nil}, "", ReasonClaims},
+		{"audience an empty list", k1(), p, []any{"aud", []string{}}, "", ReasonClaims},
+		{"audience a number", k1(), p, []any{"aud", 1}, "", ReasonClaims},
+		{"audience with a number", k1(), p, []any{"aud", []any{"proxy-a", 1}}, "", ReasonClaims},
+		{"audience under another name", k1(), p, []any{"aud", "x", "AUD", "proxy-a"}, "", ReasonAudience},
+		{"azp is no audience", k1(), p, []any{"aud", "x", "azp", "proxy-a"}, "", ReasonAudience},
+		{"claims nobody maps may be anything", k1(), p, []any{"nonce", 1, "at_hash", []int{1}, "_claim_sources", "x"}, "alice", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w.check(t, w.token(t, tt.signer, tt.issuer, tt.changes...), tt.want, tt.reason)
+		})
+	}
+	if n := len(w.keys.sets); n != 2 {
+		t.Errorf("%d key sets, want 2", n)
+	}
+}
+
+// AUTH-10 through a whole token, with bytes that no JSON encoder writes.
+func TestPayloadBytes(t *testing.T) {
+	p := newIDP(t, k1().jwk())
+	w := newWorld(t, p.authenticator())
+	payload, err := json.Marshal(w.claimsOf(p, "sub", "MARK"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, sub, want, reason string }{
+		{"plain", `"alice"`, "alice", ""},
+		{"UTF-8", `"élodie"`, "élodie", ""},
+		{"invalid UTF-8", "\"al\xffice\"", "", ReasonClaims},
+		{"lone surrogate", `"al\ud800ice"`, "", ReasonClaims},
+		{"twice", `"alice","sub":"root"`, "", ReasonClaims},
+		{"not JSON", `alice`, "", ReasonClaims},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			token := k1().sign(t, nil, bytes.Replace(payload, []byte(`"MARK"`), []byte(tt.sub), 1))
+			w.check(t, token, tt.want, tt.reason)
+		})
+	}
+}
+
+// SIG-3, OBS-01: nothing of a token is in an error, whatever is wrong with it.
+func TestErrorsHoldNothing(t *testing.T) {
+	p := newIDP(t, k1().jwk())
+	w := newWorld(t, p.authenticator())
+	for _, token := range []string{
+		w.token(t, k2(), p), w.token(t, k1(), p, "exp", 1), w.token(t, k1(), p, "sub", 42),
+		w.token(t, k1(), p, "iss", "https://evil.example.test/0123456789abcdef"),
+		w.token(t, k1(), p)[:500], strings.Repeat("secret-0123456789.", 1000),
+	} {
+		_, err := w.Authenticate(t.Context(), token)
+		if err == nil {
+			t.Fatal("accepted")
+		}
+		for i := 0; i+8 <= len(token); i += 8 {
+			if strings.Contains(err.Error(), token[i:i+8]) {
+				t.Errorf("%q holds %q", err, token[i:i+8])
+			}
+		}
+		if strings.Contains(err.Error(), "evil") {
+			t.Errorf("%q holds a claim", err)
+		}
+	}
+}
+
+func TestReasonsHaveTexts(t *testing.T) {
+	for _, err := range []*Unauthenticated{
+		errNoCredential, errScheme, errMalformed, errConflict, errUnknownIssuer, errAudience, errExpired, errNotYetValid,
+		errAlgorithm, errUnknownKey, errSignature, errClaims, errEmailNotVerified, errRule, errInternal,
+	} {
+		if reasonTexts[err.Reason] == "" {
+			t.Errorf("%s has no text", err.Reason)
+		}
+	}
+}
+
+func FuzzAuthenticate(f *testing.F) {
+	p := newIDP(f, k1().jwk())
+	w := newWorld(f, p.authenticator())
+	good := w.token(f, k1(), p)
+	f.Add(good)
+	f.Add(strings.Repeat("a.", 2) + "a")
+	f.Add(encode([]byte(`{"alg":"RS256","jwk":{"kty":"RSA"}}`)) + "." + strings.SplitN(good, ".", 2)[1])
+	f.Fuzz(func(t *testing.T, token string) {
+		result, err := w.Authenticate(t.Context(), token)
+		if (result == nil) == (err == nil) {
+			t.Fatalf("got %v, %v", result, err)
+		}
+		if result != nil && token != good {
+			t.Fatalf("accepted %q", token)
+		}
+	})
+}

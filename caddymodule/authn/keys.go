@@ -1,0 +1,150 @@
+package authn
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"encoding/json"
+	"slices"
+	"sync/atomic"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+const (
+	// maxKeys bounds a key set: a token without kid is tried against each.
+	maxKeys = 100
+	// An RSA key below 2048 bits can be broken, one above 8192 only slows
+	// every verification down (crypto/tls draws the same line).
+	minRSABits, maxRSABits = 2048, 8192
+)
+
+// publicKey is one key that an issuer publishes. The value stays the same
+// across re-reads for as long as the key is published unchanged.
+type publicKey struct {
+	id string
+	// algorithm is the only one the key is for, empty for any that fits.
+	algorithm jose.SignatureAlgorithm
+	// key is nil for a key that does not verify signatures of ours. Its id
+	// is kept, so that a token that names it is not taken for news.
+	key crypto.PublicKey
+	// gone is set once the issuer no longer publishes the key: what was
+	// verified with it no longer counts (AUTH-5).
+	gone atomic.Bool
+}
+
+// fits reports whether the key makes signatures of an algorithm: the token
+// says which algorithm, the key says whether it may (RFC 8725 section 3.1).
+func (k *publicKey) fits(algorithm jose.SignatureAlgorithm) bool {
+	if k.algorithm != "" && k.algorithm != algorithm {
+		return false
+	}
+	switch key := k.key.(type) {
+	case *rsa.PublicKey:
+		switch algorithm {
+		case jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512:
+			return true
+		}
+	case *ecdsa.PublicKey:
+		switch algorithm {
+		case jose.ES256:
+			return key.Curve == elliptic.P256()
+		case jose.ES384:
+			return key.Curve == elliptic.P384()
+		case jose.ES512:
+			return key.Curve == elliptic.P521()
+		}
+	case ed25519.PublicKey:
+		return algorithm == jose.EdDSA
+	}
+	return false
+}
+
+// same reports whether two keys are one.
+func (k *publicKey) same(other *publicKey) bool {
+	if k.id != other.id || k.algorithm != other.algorithm {
+		return false
+	}
+	key, ok := k.key.(interface{ Equal(crypto.PublicKey) bool })
+	if !ok {
+		return k.key == nil && other.key == nil
+	}
+	return other.key != nil && key.Equal(other.key)
+}
+
+// parseKeys reads a JWK set. A key that cannot be used is passed over, as RFC
+// 7517 section 5 asks; what is no key set at all, or a huge one, is a fault.
+func parseKeys(document []byte) ([]*publicKey, error) {
+	var set struct {
+		Keys *[]json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal(document, &set); err != nil || set.Keys == nil {
+		return nil, fault("its key set cannot be read")
+	}
+	if len(*set.Keys) > maxKeys {
+		return nil, fault("its key set has over 100 keys")
+	}
+	keys := make([]*publicKey, 0, len(*set.Keys))
+	for _, raw := range *set.Keys {
+		if key := parseKey(raw); key != nil {
+			keys = append(keys, key)
+		}
+	}
+	return keys, nil
+}
+
+// parseKey returns nil for what has no kid and cannot be used.
+func parseKey(raw json.RawMessage) *publicKey {
+	var about struct {
+		KeyID      string   `json:"kid"`
+		Operations []string `json:"key_ops"`
+	}
+	_ = json.Unmarshal(raw, &about) // as far as it can be read
+	key := &publicKey{id: about.KeyID}
+
+	var jwk jose.JSONWebKey
+	switch err := json.Unmarshal(raw, &jwk); {
+	case err != nil,
+		jwk.Use != "" && jwk.Use != "sig",
+		about.Operations != nil && !slices.Contains(about.Operations, "verify"):
+	default:
+		key.id = jwk.KeyID
+		key.algorithm = jose.SignatureAlgorithm(jwk.Algorithm)
+		if key.algorithm == "Ed25519" { // RFC 9864's name for it
+			key.algorithm = jose.EdDSA
+		}
+		key.key = verificationKey(jwk.Key)
+	}
+	if key.key == nil && key.id == "" {
+		return nil
+	}
+	return key
+}
+
+// verificationKey passes on the public keys that are strong enough. Symmetric
+// and private keys, which nobody should publish, are not among them.
+func verificationKey(key any) crypto.PublicKey {
+	switch key := key.(type) {
+	case *rsa.PublicKey:
+		if bits := key.N.BitLen(); minRSABits <= bits && bits <= maxRSABits {
+			return key
+		}
+	case *ecdsa.PublicKey:
+		switch key.Curve {
+		case elliptic.P256(), elliptic.P384(), elliptic.P521():
+			return key
+		}
+	case ed25519.PublicKey:
+		if len(key) == ed25519.PublicKeySize {
+			return key
+		}
+	}
+	return nil
+}
+
+// usable reports whether any key verifies signatures.
+func usable(keys []*publicKey) bool {
+	return slices.ContainsFunc(keys, func(k *publicKey) bool { return k.key != nil })
+}

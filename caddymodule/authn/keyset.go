@@ -1,0 +1,410 @@
+package authn
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// How long the keys of an issuer count (AUTH-5).
+const (
+	// keysAge is how old keys may get before a token waits for a re-read. The
+	// re-read begins keysAhead earlier, so that with traffic no token waits.
+	keysAge   = 5 * time.Minute
+	keysAhead = 30 * time.Second
+	// keysStale is how long the last known keys go on when the issuer cannot
+	// be asked. A token then cannot be judged any more.
+	keysStale = time.Hour
+	// unknownKeyPause is the least time between re-reads for unknown kids.
+	unknownKeyPause = time.Minute
+	// The least time between two attempts after one that failed: without
+	// usable keys, with keys due for a re-read, with fresh keys.
+	retryNoKeys, retryOldKeys, retryFreshKeys = time.Second, 10 * time.Second, time.Minute
+)
+
+// keySet holds the keys of one issuer as read over one discovery URL and CA.
+// It reads them when a token needs them; nothing runs while nobody asks.
+type keySet struct {
+	issuer, discoveryURL string
+
+	client *http.Client
+	now    func() time.Time
+	limit  time.Duration // for one read
+	// onFault, if not nil, is told that lastFault changed.
+	onFault func(issuer string)
+
+	// ctx ends when nobody uses the set any more.
+	ctx  context.Context
+	stop context.CancelFunc
+
+	// known is nil until the first read.
+	known atomic.Pointer[knownKeys]
+	// quietUntil is the time (Unix nanoseconds) before which a lookup finds
+	// nothing to do.
+	quietUntil atomic.Int64
+
+	mu sync.Mutex
+	// reading is the read in flight, nil for none.
+	reading *keyRead
+	// reads counts the reads that were begun.
+	reads       uint64
+	keysURI     string
+	fault       fault // of the last read, empty when it succeeded
+	lastRead    time.Time
+	lastUnknown time.Time
+}
+
+// knownKeys is what one read found. It is not changed afterwards.
+type knownKeys struct {
+	keys []*publicKey
+	// at is when the read began.
+	at time.Time
+	// read is the number of the read.
+	read uint64
+}
+
+// keyRead is a read in flight.
+type keyRead struct {
+	number uint64
+	begun  time.Time
+	done   chan struct{}
+	err    error // set before done is closed
+}
+
+// verify checks the signature of a token and returns the key that made it.
+// An unknown kid has the key set read again, at most once a minute; a known
+// one with a bad signature never. A token without kid is tried against all
+// keys that fit, and counts as unknown when none does.
+func (s *keySet) verify(ctx context.Context, token *jwt) (*publicKey, error) {
+	begun := s.begun()
+	known, err := s.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		key, refused := known.verify(token)
+		if refused != errUnknownKey {
+			if refused != nil {
+				return nil, refused
+			}
+			return key, nil
+		}
+		if known.read > begun {
+			return nil, refused // read since this token came
+		}
+		newer, err := s.reread(ctx, known)
+		if err != nil {
+			return nil, err
+		}
+		if newer == known {
+			return nil, refused
+		}
+		known = newer
+	}
+}
+
+// verify tries the keys a token can be signed with.
+func (k *knownKeys) verify(token *jwt) (*publicKey, *Unauthenticated) {
+	refused := errUnknownKey
+	for _, key := range k.keys {
+		if token.keyID != "" && key.id != token.keyID {
+			continue
+		}
+		if token.keyID != "" {
+			refused = errSignature
+		}
+		if !key.fits(token.algorithm) {
+			continue
+		}
+		if _, err := token.signature.Verify(key.key); err == nil {
+			return key, nil
+		}
+	}
+	return nil, refused
+}
+
+// current returns the keys, after a read when there are none that may be used
+// without one.
+func (s *keySet) current(ctx context.Context) (*knownKeys, error) {
+	for {
+		s.mu.Lock()
+		now := s.now()
+		if s.readyLocked(now) {
+			s.mu.Unlock()
+			return s.known.Load(), nil
+		}
+		if s.reading == nil && !s.dueLocked(now) {
+			err := s.unavailableLocked()
+			s.mu.Unlock()
+			return nil, err
+		}
+		read := s.startLocked(true)
+		s.mu.Unlock()
+		if err := s.wait(ctx, read); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// readyLocked reports whether the known keys may be used without waiting. It
+// begins a read in the background when one is due.
+func (s *keySet) readyLocked(now time.Time) bool {
+	known := s.known.Load()
+	if known == nil || !usable(known.keys) {
+		return false
+	}
+	age := now.Sub(known.at)
+	ready := age < keysAge || s.fault != "" && age < keysStale
+	if ready && s.dueLocked(now) {
+		s.startLocked(true)
+	}
+	return ready
+}
+
+// dueLocked reports whether a read may begin now.
+func (s *keySet) dueLocked(now time.Time) bool {
+	known := s.known.Load()
+	pause := retryNoKeys
+	switch {
+	case known == nil || !usable(known.keys) || now.Sub(known.at) >= keysStale:
+	case now.Sub(known.at) >= keysAge-keysAhead:
+		pause = retryOldKeys
+	case s.fault == "":
+		return false
+	default:
+		pause = retryFreshKeys
+	}
+	return s.fault == "" || now.Sub(s.lastRead) >= pause
+}
+
+// reread reads the keys for a kid that is not among seen, if it may. It
+// returns seen when there is no news.
+func (s *keySet) reread(ctx context.Context, seen *knownKeys) (*knownKeys, error) {
+	s.mu.Lock()
+	if newer := s.known.Load(); newer != seen {
+		s.mu.Unlock()
+		return newer, nil
+	}
+	if s.reading == nil {
+		now := s.now()
+		if !s.lastUnknown.IsZero() && now.Sub(s.lastUnknown) < unknownKeyPause {
+			defer s.mu.Unlock()
+			if s.fault != "" {
+				return nil, s.unavailableLocked() // the kid may well be right
+			}
+			return seen, nil
+		}
+		s.lastUnknown = now
+	}
+	read := s.startLocked(false)
+	s.mu.Unlock()
+	if err := s.wait(ctx, read); err != nil {
+		return nil, err
+	}
+	if read.err != nil {
+		return nil, s.unavailable()
+	}
+	return s.known.Load(), nil
+}
+
+// fresh reports, without waiting, whether a result that was verified with key
+// still counts. It is asked on every cache hit and takes no lock while there
+// is nothing to do.
+func (s *keySet) fresh(key *publicKey, now time.Time) bool {
+	if key.gone.Load() {
+		return false
+	}
+	if now.UnixNano() < s.quietUntil.Load() {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.readyLocked(now)
+}
+
+// refresh begins a read when one is due, and does not wait for it.
+func (s *keySet) refresh() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := s.now(); !s.readyLocked(now) && s.dueLocked(now) {
+		s.startLocked(true)
+	}
+}
+
+// begun is the number of reads that were begun.
+func (s *keySet) begun() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reads
+}
+
+// lastFault is what went wrong with the last read, empty for nothing.
+func (s *keySet) lastFault() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return string(s.fault)
+}
+
+func (s *keySet) unavailable() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unavailableLocked()
+}
+
+func (s *keySet) unavailableLocked() error {
+	return &Unavailable{Fault: s.issuer + ": " + string(s.fault)}
+}
+
+// wait waits for a read. How it ended is in s.
+func (s *keySet) wait(ctx context.Context, read *keyRead) error {
+	select {
+	case <-read.done:
+		return nil
+	case <-ctx.Done():
+		return &Unavailable{Fault: s.issuer + ": it did not answer in time"}
+	}
+}
+
+// close ends the set: a read in flight is broken off, and waited for.
+func (s *keySet) close() {
+	s.stop()
+	s.mu.Lock()
+	read := s.reading
+	s.mu.Unlock()
+	if read != nil {
+		<-read.done
+	}
+}
+
+// startLocked begins a read, or joins the one in flight. With discovery it
+// asks for the address of the key set first.
+func (s *keySet) startLocked(discovery bool) *keyRead {
+	if s.reading != nil {
+		return s.reading
+	}
+	s.reads++
+	read := &keyRead{number: s.reads, begun: s.now(), done: make(chan struct{})}
+	s.reading = read
+	keysURI := s.keysURI
+	if discovery || s.fault != "" {
+		keysURI = ""
+	}
+	go func() { s.finish(read, s.fetch(keysURI)) }()
+	return read
+}
+
+// fetched is what a read brought.
+type fetched struct {
+	keysURI string
+	keys    []*publicKey
+	err     error
+}
+
+// fetch asks the provider. A panic over what it answered is its fault.
+func (s *keySet) fetch(keysURI string) (f fetched) {
+	defer func() {
+		if recover() != nil {
+			f.err = fault("its answer cannot be read")
+		}
+	}()
+	ctx, cancel := context.WithTimeout(s.ctx, s.limit)
+	defer cancel()
+	defer s.client.CloseIdleConnections()
+	f.keysURI = keysURI
+	if f.keysURI == "" {
+		if f.keysURI, f.err = discover(ctx, s.client, s.issuer, s.discoveryURL); f.err != nil {
+			return f
+		}
+	}
+	var document []byte
+	if document, f.err = get(ctx, s.client, f.keysURI); f.err != nil {
+		return f
+	}
+	f.keys, f.err = parseKeys(document)
+	return f
+}
+
+// finish records what a read brought and lets those that wait go on.
+func (s *keySet) finish(read *keyRead, f fetched) {
+	s.mu.Lock()
+	before := s.fault
+	s.fault = ""
+	s.lastRead = s.now()
+	switch {
+	case f.err != nil:
+		s.fault = asFault(f.err)
+	case !usable(f.keys):
+		// The old keys are gone all the same.
+		f.err = fault("it publishes no key that can verify a signature")
+		s.fault = asFault(f.err)
+		fallthrough
+	default:
+		s.keysURI = f.keysURI
+		s.replaceLocked(f.keys, read)
+	}
+	s.quietLocked()
+	changed := before != s.fault
+	s.reading = nil
+	read.err = f.err
+	s.mu.Unlock()
+	close(read.done)
+	if changed && s.onFault != nil && s.ctx.Err() == nil {
+		s.onFault(s.issuer)
+	}
+}
+
+// replaceLocked puts newly read keys in force. A key that was there before
+// keeps its value; one that is not there any more is marked.
+func (s *keySet) replaceLocked(keys []*publicKey, read *keyRead) {
+	var old []*publicKey
+	if known := s.known.Load(); known != nil {
+		old = known.keys
+	}
+	kept := make(map[*publicKey]bool, len(old))
+	for i, key := range keys {
+		for _, before := range old {
+			if before.same(key) {
+				keys[i] = before
+				kept[before] = true
+				break
+			}
+		}
+	}
+	s.known.Store(&knownKeys{keys: keys, at: read.begun, read: read.number})
+	for _, before := range old {
+		if !kept[before] {
+			before.gone.Store(true)
+		}
+	}
+}
+
+// quietLocked says when a cache hit has to look closer again.
+func (s *keySet) quietLocked() {
+	known := s.known.Load()
+	if known == nil || !usable(known.keys) {
+		s.quietUntil.Store(0)
+		return
+	}
+	old := known.at.Add(keysAge - keysAhead)
+	until := old
+	if s.fault != "" {
+		if retry := s.lastRead.Add(retryFreshKeys); retry.Before(old) {
+			until = retry
+		} else if !s.lastRead.Before(old) {
+			until = s.lastRead.Add(retryOldKeys)
+		}
+	}
+	if stale := known.at.Add(keysStale); stale.Before(until) {
+		until = stale
+	}
+	s.quietUntil.Store(until.UnixNano())
+}
+
+func asFault(err error) fault {
+	if f, ok := err.(fault); ok {
+		return f
+	}
+	return "it cannot be asked"
+}

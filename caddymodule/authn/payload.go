@@ -1,0 +1,166 @@
+package authn
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+	"unicode/utf8"
+)
+
+// claims are the members of a JSON object, each as the provider wrote it.
+type claims map[string]json.RawMessage
+
+var errPayload = errors.New("the claims are not a JSON object of well-formed text")
+
+// parseClaims reads a claims object (AUTH-10). It looks at the bytes before
+// encoding/json does, because that decoder repairs: it puts U+FFFD where the
+// text is not valid UTF-8 and where an escape is half a surrogate pair, and
+// of two members with one name it takes the last. kube-apiserver accepts all
+// of that. Here such a payload is refused: two spellings must not become one
+// name, and nobody but the provider decides which of two values counts.
+func parseClaims(payload []byte) (claims, error) {
+	if !utf8.Valid(payload) || !json.Valid(payload) {
+		return nil, errPayload
+	}
+	s := scanner{data: payload}
+	if !s.value() {
+		return nil, errPayload
+	}
+	var c claims
+	if err := json.Unmarshal(payload, &c); err != nil || c == nil {
+		return nil, errPayload
+	}
+	return c, nil
+}
+
+// scanner walks over JSON that is known to be valid. Its methods report
+// whether what they read is free of lone surrogates and of repeated names.
+// Its recursion ends where json.Valid's does, at 10,000 levels.
+type scanner struct {
+	data []byte
+	pos  int
+}
+
+func (s *scanner) value() bool {
+	s.space()
+	switch s.data[s.pos] {
+	case '{':
+		return s.object()
+	case '[':
+		return s.array()
+	case '"':
+		_, ok := s.text()
+		return ok
+	}
+	for s.pos < len(s.data) { // a number or literal
+		switch s.data[s.pos] {
+		case ',', ']', '}', ' ', '\t', '\r', '\n':
+			return true
+		}
+		s.pos++
+	}
+	return true
+}
+
+func (s *scanner) object() bool {
+	var seen map[string]struct{}
+	s.pos++
+	for {
+		if s.space(); s.data[s.pos] == '}' {
+			s.pos++
+			return true
+		}
+		name, ok := s.text()
+		if !ok {
+			return false
+		}
+		if _, twice := seen[name]; twice {
+			return false
+		}
+		if seen == nil {
+			seen = make(map[string]struct{})
+		}
+		seen[name] = struct{}{}
+		s.space()
+		s.pos++ // the colon
+		if !s.value() {
+			return false
+		}
+		s.comma()
+	}
+}
+
+func (s *scanner) array() bool {
+	s.pos++
+	for {
+		if s.space(); s.data[s.pos] == ']' {
+			s.pos++
+			return true
+		}
+		if !s.value() {
+			return false
+		}
+		s.comma()
+	}
+}
+
+// text reads a string and returns it decoded.
+func (s *scanner) text() (string, bool) {
+	start := s.pos
+	escaped := false
+	for s.pos++; s.data[s.pos] != '"'; s.pos++ {
+		if s.data[s.pos] != '\\' {
+			continue
+		}
+		escaped = true
+		if s.pos++; s.data[s.pos] == 'u' && !s.codePoint() {
+			return "", false
+		}
+	}
+	s.pos++
+	if !escaped {
+		return string(s.data[start+1 : s.pos-1]), true
+	}
+	var decoded string
+	err := json.Unmarshal(s.data[start:s.pos], &decoded)
+	return decoded, err == nil
+}
+
+// codePoint reads \uXXXX, or the two that make a surrogate pair, from the u of
+// the first to its last digit. It refuses half a pair.
+func (s *scanner) codePoint() bool {
+	first := s.hex()
+	switch {
+	case first < 0xd800 || first > 0xdfff:
+		return true
+	case first >= 0xdc00, s.data[s.pos+1] != '\\', s.data[s.pos+2] != 'u':
+		return false
+	}
+	s.pos += 2
+	second := s.hex()
+	return 0xdc00 <= second && second <= 0xdfff
+}
+
+// hex reads the four digits after a u and stays on the last.
+func (s *scanner) hex() uint64 {
+	n, _ := strconv.ParseUint(string(s.data[s.pos+1:s.pos+5]), 16, 32)
+	s.pos += 4
+	return n
+}
+
+func (s *scanner) space() {
+	for s.pos < len(s.data) {
+		switch s.data[s.pos] {
+		case ' ', '\t', '\r', '\n':
+			s.pos++
+		default:
+			return
+		}
+	}
+}
+
+func (s *scanner) comma() {
+	if s.space(); s.data[s.pos] == ',' {
+		s.pos++
+	}
+}

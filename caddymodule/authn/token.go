@@ -1,0 +1,197 @@
+package authn
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+// algorithms are the signatures that count (AUTH-4). `none` and the HMACs
+// never do: with those, whoever knows the public key could sign.
+var algorithms = []jose.SignatureAlgorithm{
+	jose.RS256, jose.RS384, jose.RS512,
+	jose.PS256, jose.PS384, jose.PS512,
+	jose.ES256, jose.ES384, jose.ES512,
+	jose.EdDSA,
+}
+
+// otherTypes are the typ of tokens that an issuer signs for the same
+// audience and that are not about a caller (RFC 8725 section 3.12).
+var otherTypes = map[string]bool{
+	"logout+jwt":              true,
+	"secevent+jwt":            true,
+	"token-introspection+jwt": true,
+}
+
+// jwt is a token that was read. Nothing in it may be believed before its
+// signature was verified.
+type jwt struct {
+	raw       string
+	signature *jose.JSONWebSignature
+	algorithm jose.SignatureAlgorithm
+	// keyID is the kid, empty for none.
+	keyID  string
+	claims claims
+	registered
+}
+
+// registered are the claims that say where and when a token counts.
+type registered struct {
+	issuer    string
+	audience  []string
+	expires   int64
+	notBefore *int64
+}
+
+// looksSigned is the check before all others, cheaper than a hash: three
+// parts, none of them empty. A JWE has five.
+func looksSigned(token string) bool {
+	if len(token) > maxToken {
+		return false
+	}
+	header, rest, ok := strings.Cut(token, ".")
+	payload, signature, ok2 := strings.Cut(rest, ".")
+	return ok && ok2 && header != "" && payload != "" && signature != "" &&
+		strings.IndexByte(signature, '.') < 0
+}
+
+// parseJWT reads a compact JWS with one of our algorithms.
+func parseJWT(token string) (*jwt, *Unauthenticated) {
+	if !looksSigned(token) || !canonical(token) {
+		return nil, errMalformed
+	}
+	signature, err := jose.ParseSignedCompact(token, algorithms)
+	if err != nil {
+		if _, ok := err.(*jose.ErrUnexpectedSignatureAlgorithm); ok {
+			return nil, errAlgorithm
+		}
+		return nil, errMalformed
+	}
+	header := signature.Signatures[0].Protected
+	if !plainHeader(header) {
+		return nil, errMalformed
+	}
+	c, err := parseClaims(signature.UnsafePayloadWithoutVerification())
+	if err != nil {
+		return nil, errClaims
+	}
+	r, ok := c.registered()
+	if !ok {
+		return nil, errClaims
+	}
+	return &jwt{
+		raw:        token,
+		signature:  signature,
+		algorithm:  jose.SignatureAlgorithm(header.Algorithm),
+		keyID:      header.KeyID,
+		claims:     c,
+		registered: r,
+	}, nil
+}
+
+// canonical reports whether each part is the one base64url spelling of its
+// bytes, so that a token cannot be written in several ways under one
+// signature and what go-jose verifies is what was sent.
+func canonical(token string) bool {
+	var room [1024]byte
+	for part := range strings.SplitSeq(token, ".") {
+		if strings.ContainsAny(part, "\r\n") { // which the decoder skips
+			return false
+		}
+		buffer := room[:]
+		if n := base64.RawURLEncoding.DecodedLen(len(part)); n > len(buffer) {
+			buffer = make([]byte, n)
+		}
+		if _, err := base64.RawURLEncoding.Strict().Decode(buffer, []byte(part)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// plainHeader refuses header members that would change what is verified, or
+// what the token is. An embedded key (jwk, x5c) or the address of one (jku,
+// x5u) is left unread: keys come from the key set only.
+func plainHeader(header jose.Header) bool {
+	for _, name := range []jose.HeaderKey{"crit", "b64", "zip", "enc"} {
+		if _, ok := header.ExtraHeaders[name]; ok {
+			return false
+		}
+	}
+	switch typ := header.ExtraHeaders[jose.HeaderType].(type) {
+	case nil:
+		return true
+	case string:
+		typ = strings.ToLower(typ)
+		return !otherTypes[strings.TrimPrefix(typ, "application/")]
+	}
+	return false
+}
+
+// registered reads iss, aud, exp and nbf under exactly these names; a decoder
+// into Go structs would take ISS or Aud as well. iat is not looked at.
+func (c claims) registered() (r registered, ok bool) {
+	if r.issuer, ok = c.text("iss"); !ok || r.issuer == "" {
+		return r, false
+	}
+	// As kube-apiserver does (OpenID Connect Core, section 15.6.2).
+	if r.issuer == "accounts.google.com" {
+		r.issuer = "https://accounts.google.com"
+	}
+	if r.audience, ok = c.textOrList("aud"); !ok || len(r.audience) == 0 {
+		return r, false
+	}
+	if r.expires, ok = numericDate(c["exp"]); !ok {
+		return r, false
+	}
+	if raw := c["nbf"]; raw != nil && string(raw) != "null" {
+		notBefore, ok := numericDate(raw)
+		if !ok {
+			return r, false
+		}
+		r.notBefore = &notBefore
+	}
+	return r, true
+}
+
+// maxDate is the end of the year 9999: what lies behind it is no date but a
+// mistake, or an attempt to overflow one.
+const maxDate = 253402300799
+
+// numericDate reads a NumericDate (RFC 7519 section 2): a JSON number, of which
+// the whole seconds count.
+func numericDate(raw json.RawMessage) (int64, bool) {
+	if len(raw) == 0 || raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
+		return 0, false
+	}
+	seconds, err := strconv.ParseFloat(string(raw), 64)
+	if err != nil || math.Abs(seconds) > maxDate {
+		return 0, false
+	}
+	return int64(math.Floor(seconds)), true
+}
+
+// expired is true from exp on (RFC 7519 section 4.1.4), without leeway.
+func (r *registered) expired(now time.Time) bool {
+	return !now.Before(r.expiry())
+}
+
+func (r *registered) expiry() time.Time { return time.Unix(r.expires, 0) }
+
+// payload is what go-oidc is given to check: the registered claims under
+// their exact names and nothing else. It would refuse a token for the shape
+// of a claim nobody mapped (iat, _claim_sources), read names in any case, and
+// turn a number into a date in a way that depends on the processor.
+func (r *registered) payload() ([]byte, error) {
+	return json.Marshal(struct {
+		Issuer    string   `json:"iss"`
+		Audience  []string `json:"aud"`
+		Expires   int64    `json:"exp"`
+		NotBefore *int64   `json:"nbf,omitempty"`
+	}{r.issuer, r.audience, r.expires, r.notBefore})
+}
