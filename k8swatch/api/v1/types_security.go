@@ -10,7 +10,8 @@ type SecurityConfig struct {
 	// +kubebuilder:validation:MaxItems=128
 	// +kubebuilder:default={}
 	AllowedResources []AllowedResource `json:"allowed_resources,omitempty"`
-	// allowed_ressources is a former spelling; both lists are merged.
+	// allowed_ressources is a former spelling; both lists are merged. At most
+	// 128 rules. Default: empty.
 	// +kubebuilder:validation:MaxItems=128
 	// +kubebuilder:default={}
 	AllowedRessources []AllowedResource `json:"allowed_ressources,omitempty"`

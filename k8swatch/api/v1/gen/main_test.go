@@ -1,0 +1,48 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+const crd = `
+spec:
+  versions:
+  - schema: {openAPIV3Schema: {properties: {status: {properties: {conditions: {maxItems: 32, items: {properties: {
+      reason: {type: string, minLength: 1, maxLength: 1024, pattern: '^x$'},
+      status: {type: string, enum: ['True']},
+      observedGeneration: {type: integer, format: int64, minimum: 0}}}}}}}}}
+`
+
+func TestFinish(t *testing.T) {
+	made, err := finish([]byte(crd))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bound := range []string{"minLength", "maxLength", "pattern", "enum", "minimum"} {
+		if strings.Contains(string(made), bound) {
+			t.Errorf("%s is still there:\n%s", bound, made)
+		}
+	}
+	for _, kept := range []string{"maxItems: 32", "format: int64", "type: string", "DO NOT EDIT"} {
+		if !strings.Contains(string(made), kept) {
+			t.Errorf("%s is gone:\n%s", kept, made)
+		}
+	}
+}
+
+func TestFinishRefusesAnotherShape(t *testing.T) {
+	for name, text := range map[string]string{
+		"no YAML":          "[",
+		"no version":       "spec: {}",
+		"two versions":     "spec: {versions: [{}, {}]}",
+		"no status":        "spec: {versions: [{schema: {openAPIV3Schema: {properties: {}}}}]}",
+		"a text as schema": strings.Replace(crd, "{type: string, enum: ['True']}", "text", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if made, err := finish([]byte(text)); err == nil {
+				t.Errorf("finish = %s", made)
+			}
+		})
+	}
+}
