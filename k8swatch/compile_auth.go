@@ -20,8 +20,8 @@ type authentication struct {
 	problems []problem
 }
 
-// heldAuthentication keeps compiled CEL for as long as auth_config stays the
-// same: one expression costs some milliseconds and some tens of kilobytes.
+// heldAuthentication keeps what was compiled for as long as auth_config stays
+// the same.
 type heldAuthentication struct {
 	hash     string
 	jwt      []JWT
@@ -199,6 +199,9 @@ func translate(path string, errs field.ErrorList) []problem {
 		case strings.HasPrefix(p.text, "parse "):
 			// url.Parse repeats the URL, which may hold a password.
 			p.text = "is not a URL"
+		case strings.HasPrefix(p.text, "at least one "):
+			// The text names the field a second time, without its path.
+			p.text = "at least one is required"
 		case strings.HasPrefix(p.text, celFailure):
 			p.text = celText(p.text)
 		default:
@@ -230,7 +233,7 @@ func celText(text string) string {
 // cel returns the compiler, which is made at the first need.
 func (b *builder) cel() authenticationcel.Compiler {
 	if b.compiler.cel == nil {
-		b.compiler.cel = authenticationcel.NewDefaultCompiler()
+		b.compiler.cel = newSharedCEL()
 	}
 	return b.compiler.cel
 }
