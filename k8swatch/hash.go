@@ -1,6 +1,7 @@
 package k8swatch
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -95,6 +96,22 @@ func writeAssertion(d digest, c *Cluster) {
 	d.string(c.UserPrefix)
 	d.string(c.GroupPrefix)
 	d.bool(c.ForwardUID)
+}
+
+// Renews says whether the set of c is that of old with another certificate of
+// the same issuer and subject: a status then goes on showing the old verdict
+// until the new set is probed (TRUST-2).
+func (c *Cluster) Renews(old *Cluster) bool {
+	if c.FrontProxy == nil || old.FrontProxy == nil || c.SetID() == old.SetID() {
+		return false
+	}
+	a, b := c.FrontProxy.Leaf, old.FrontProxy.Leaf
+	if !bytes.Equal(a.RawIssuer, b.RawIssuer) || !bytes.Equal(a.RawSubject, b.RawSubject) {
+		return false
+	}
+	renewed := *old
+	renewed.FrontProxy = c.FrontProxy
+	return setID(&renewed) == setID(c)
 }
 
 // sameCluster says whether nothing about a cluster changed. What is compiled or

@@ -127,3 +127,29 @@ func TestSameClusterKnowsAllThatCannotBeCompared(t *testing.T) {
 		}
 	}
 }
+
+func TestRenews(t *testing.T) { // TRUST-2
+	compile := func(pair pemPair, change ...func(*v1.ProxyKubeApiSpec)) *Cluster {
+		b := newBench(t)
+		b.put(object(append([]func(*v1.ProxyKubeApiSpec){inFrontProxy}, change...)...))
+		b.putSecret(frontProxySecretOf(pair))
+		return b.compile()
+	}
+	first, second := certificate(t), certificate(t)
+	old := compile(first)
+	if !compile(second).Renews(old) {
+		t.Error("a renewal is not seen as one")
+	}
+	others := map[string]*Cluster{
+		"nothing new":     compile(first),
+		"another subject": compile(certificate(t, func(o *certOptions) { o.subject.CommonName = "b" })),
+		"another prefix":  compile(second, func(s *v1.ProxyKubeApiSpec) { s.UpstreamAuth.UserPrefix = ptr("u:") }),
+		"another name":    compile(second, func(s *v1.ProxyKubeApiSpec) { s.TLSServerName = "other" }),
+		"no certificate":  compile(pemPair{}),
+	}
+	for name, c := range others {
+		if c.Renews(old) || name != "nothing new" && old.Renews(c) {
+			t.Errorf("%s passes for a renewal", name)
+		}
+	}
+}
