@@ -37,9 +37,9 @@ func (b *builder) authority() authority {
 	case s == nil:
 		return authority{}
 	case s.Secret != nil:
-		return b.referredAuthority("spec.cert.Secret", kindSecret, s.Secret)
+		return b.referredAuthority("spec.cert.Secret", secretKind, s.Secret)
 	case s.ConfigMap != nil:
-		return b.referredAuthority("spec.cert.ConfigMap", kindConfigMap, s.ConfigMap)
+		return b.referredAuthority("spec.cert.ConfigMap", configMapKind, s.ConfigMap)
 	case s.Cert != nil:
 		return b.inlineAuthority(*s.Cert)
 	case s.SystemRoots != nil, s.Insecure != nil:

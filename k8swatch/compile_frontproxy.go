@@ -66,7 +66,7 @@ func (b *builder) frontProxy(target string) presentable {
 	case apierrors.IsNotFound(err):
 		state.see(&frontProxySecret{absent: true})
 	case err != nil:
-		unread = staleText(kindSecret, b.options.Namespace, name, readFault(err))
+		unread = staleText(secretKind, b.options.Namespace, name, readFault(err))
 	default:
 		state.see(examine(secret, state.seen))
 	}

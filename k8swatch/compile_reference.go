@@ -19,8 +19,8 @@ type reference struct {
 }
 
 const (
-	kindSecret    = "Secret"
-	kindConfigMap = "ConfigMap"
+	secretKind    = "Secret"
+	configMapKind = "ConfigMap"
 )
 
 func (r reference) String() string { return r.kind + " " + r.namespace + "/" + r.name }
@@ -34,11 +34,11 @@ func (b *builder) references() []problem {
 			return
 		}
 		if s.Secret != nil {
-			_, found := b.resolve(path+".Secret", kindSecret, s.Secret)
+			_, found := b.resolve(path+".Secret", secretKind, s.Secret)
 			problems = append(problems, found...)
 		}
 		if s.ConfigMap != nil {
-			_, found := b.resolve(path+".ConfigMap", kindConfigMap, s.ConfigMap)
+			_, found := b.resolve(path+".ConfigMap", configMapKind, s.ConfigMap)
 			problems = append(problems, found...)
 		}
 	}
@@ -49,7 +49,7 @@ func (b *builder) references() []problem {
 	}
 	if a := b.spec.AuthConfig; a != nil && a.OidcProvider != nil && a.OidcProvider.ConfigFrom != nil {
 		if s := a.OidcProvider.ConfigFrom.Secret; s != nil {
-			_, found := b.resolveName("spec.auth_config.oidc_provider.config_from.Secret", kindSecret, s.Name, s.Namespace)
+			_, found := b.resolveName("spec.auth_config.oidc_provider.config_from.Secret", secretKind, s.Name, s.Namespace)
 			problems = append(problems, found...)
 		}
 	}
@@ -80,7 +80,7 @@ func (b *builder) resolveName(path, kind, name string, namespace *string) (refer
 		problems = append(problems, invalid(path+".namespace", fmt.Sprintf(
 			"must be the namespace of the object; the proxy admin has not opened %s to references (reference_namespaces)", quoted(r.namespace))))
 	}
-	if kind == kindSecret && protectedSecretName(name) {
+	if kind == secretKind && protectedSecretName(name) {
 		problems = append(problems, invalid(path+".name", protectedText))
 	}
 	return r, problems
@@ -111,7 +111,7 @@ func (b *builder) read(r reference) ([]byte, error) {
 	if err != nil {
 		return nil, errReference{r, readFault(err)}
 	}
-	if r.kind == kindSecret && meta.Labels[ManagedByLabel] == ManagedByValue {
+	if r.kind == secretKind && meta.Labels[ManagedByLabel] == ManagedByValue {
 		return nil, errProtected{r}
 	}
 	value, ok := data[r.key]
@@ -122,7 +122,7 @@ func (b *builder) read(r reference) ([]byte, error) {
 }
 
 func (b *builder) fetch(r reference) (map[string][]byte, *metav1.ObjectMeta, error) {
-	if r.kind == kindSecret {
+	if r.kind == secretKind {
 		secret, err := b.store.Secret(r.namespace, r.name)
 		if err != nil {
 			return nil, nil, err
