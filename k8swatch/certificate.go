@@ -27,7 +27,6 @@ type keyPair struct {
 }
 
 var (
-	errChain      = errors.New("tls.crt cannot be read")
 	errNoKey      = errors.New("tls.key holds no PEM private key that can be read")
 	errOtherKey   = errors.New("tls.key is not the key of the first certificate in tls.crt")
 	errClientAuth = errors.New("the certificate has an extended key usage without clientAuth")
@@ -138,7 +137,9 @@ var (
 
 // reservedSubject returns the first common name or organization that starts
 // with "system:". Every one counts, not only the last CN that Go calls the
-// common name: another reader may take the first.
+// common name: another reader may take the first. No common name at all is
+// allowed: whether an apiserver takes it is a matter of its
+// --requestheader-allowed-names, and the probe tells.
 func reservedSubject(cert *x509.Certificate) (string, bool) {
 	for _, name := range cert.Subject.Names {
 		if !name.Type.Equal(oidCommonName) && !name.Type.Equal(oidOrganization) {

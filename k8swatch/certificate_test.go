@@ -12,7 +12,11 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -243,4 +247,36 @@ func FuzzParseCertificates(f *testing.F) {
 			authorityHash(certs)
 		}
 	})
+}
+
+// No log and no error can hold a key by printing the value that has it.
+func TestCertificatesPrintNoKey(t *testing.T) { // SIG-3
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair := certificate(t, func(o *certOptions) { o.signer = key })
+	c := parseKeyPair(pair.crt, pair.key).certificate
+	holder := struct {
+		Pointer *ClientCertificate
+		Value   ClientCertificate
+	}{c, *c}
+	encoded, err := json.Marshal(holder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outputs := []string{string(encoded)}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%d"} {
+		outputs = append(outputs, fmt.Sprintf(verb, holder), fmt.Sprintf(verb, c), fmt.Sprintf(verb, *c))
+	}
+	for _, out := range outputs {
+		for _, form := range []string{fmt.Sprint([]byte(key)[:8]), hex.EncodeToString(key[:8]), base64.StdEncoding.EncodeToString(key[:9]), fmt.Sprintf("0x%x, 0x%x", key[0], key[1])} {
+			if strings.Contains(out, strings.Trim(form, "[]")) {
+				t.Errorf("%s holds the key", out)
+			}
+		}
+		if len(out) > 400 {
+			t.Errorf("%d bytes are printed: %.100s", len(out), out)
+		}
+	}
 }

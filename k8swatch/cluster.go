@@ -3,6 +3,8 @@ package k8swatch
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -35,10 +37,11 @@ type Cluster struct {
 	Target Target
 	// ServerName is the SNI and the name the apiserver's certificate must bear.
 	ServerName string
-	// CA verifies the apiserver's certificate; nil means the system roots,
-	// and never an unreadable CA (API-6).
+	// CA verifies the apiserver's certificate; nil means the system roots.
+	// A CA that is not known is an empty pool, which verifies nothing (API-6).
 	CA *x509.CertPool
-	// CAHash is a digest of the CA's certificates, empty for the system roots.
+	// CAHash is a digest of the CA's certificates, empty for the system
+	// roots.
 	CAHash string
 	// FrontProxy is the certificate presented to the apiserver in FrontProxy
 	// and by the probe; nil when none is usable.
@@ -112,6 +115,15 @@ type ClientCertificate struct {
 	// Fingerprint is the hex SHA-256 of the leaf's DER form.
 	Fingerprint string
 }
+
+// Format prints the fingerprint whatever the verb: an Ed25519 key would print
+// as its bytes (SIG-3).
+func (c ClientCertificate) Format(s fmt.State, _ rune) {
+	fmt.Fprintf(s, "certificate %s", c.Fingerprint)
+}
+
+// MarshalJSON writes the fingerprint alone, for loggers that encode values.
+func (c ClientCertificate) MarshalJSON() ([]byte, error) { return json.Marshal(c.Fingerprint) }
 
 // Auth is the resolved auth_config.
 type Auth struct {

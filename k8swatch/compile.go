@@ -84,7 +84,7 @@ func NewCompiler(store Store, o Options) *Compiler {
 }
 
 // Compile returns what the object amounts to now, nil when it is gone. While
-// nothing changes it returns the same value; RecheckAt says when time alone
+// nothing changes it returns the same pointer; RecheckAt says when time alone
 // changes something.
 func (c *Compiler) Compile(key Key) *Cluster {
 	c.mu.Lock()
@@ -161,6 +161,9 @@ func (b *builder) build() *Cluster {
 		c.FrontProxy, c.RecheckAt = certificate.certificate, certificate.recheckAt
 		c.ClientCertSecret, c.ClientCertTarget = FrontProxySecret(b.key), place.target.Canonical
 		c.Probe = c.Enabled && c.FrontProxy != nil && len(place.problems) == 0 && ca.hash != unknownCAHash && b.prefixesValid()
+	} else {
+		// A withdrawal would not be seen now: what is not looked at is not held.
+		b.held.frontProxy = frontProxyState{}
 	}
 	c.Ready = readiness(b.problems(mode, own, certificate.problems))
 	if c.Preparing {

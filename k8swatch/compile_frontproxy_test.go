@@ -113,6 +113,12 @@ func TestAWithdrawnPairStaysAway(t *testing.T) { // CERT-5
 		"label":      func(b *bench) { b.putSecret(frontProxySecretOf(good, func(s *corev1.Secret) { s.Labels = nil })) },
 		"type":       func(b *bench) { b.putSecret(frontProxySecretOf(good, func(s *corev1.Secret) { s.Type = "Opaque" })) },
 		"annotation": func(b *bench) { b.putSecret(frontProxySecretOf(good, func(s *corev1.Secret) { s.Annotations = nil })) },
+		"while nobody looked": func(b *bench) {
+			b.put(object())
+			b.compile()
+			b.removeSecret(proxyNamespace, frontProxyName)
+			b.put(object(inFrontProxy))
+		},
 		"subject": func(b *bench) {
 			b.putSecret(frontProxySecretOf(certificate(t, func(o *certOptions) { o.subject.CommonName = "system:x" })))
 		},

@@ -1,6 +1,8 @@
 package k8swatch
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -36,12 +38,16 @@ func unsupported(path, more string) problem {
 }
 
 // fromFieldErrors leaves the refused values out: an error may quote a whole
-// object, and an object may hold a client secret.
+// object, and an object may hold a client secret. They are sorted, since the
+// rules run in the order of a map and a status is written when its text changes.
 func fromFieldErrors(errs field.ErrorList) []problem {
 	problems := make([]problem, 0, len(errs))
 	for _, err := range errs {
 		problems = append(problems, invalid(err.Field, fieldErrorText(err)))
 	}
+	slices.SortStableFunc(problems, func(a, b problem) int {
+		return cmp.Or(strings.Compare(a.path, b.path), strings.Compare(a.text, b.text))
+	})
 	return problems
 }
 

@@ -205,7 +205,7 @@ func preparation(in StatusInput) Condition {
 		case trust == v1.TrustUnknown:
 			missing = append(missing, Condition{Reason: NoticeUpstreamTrustUnknown, Message: orText(trustMessage(in.Trust), "the probe did not conclude")})
 		case trust != v1.TrustTrusted:
-			missing = append(missing, Condition{Reason: NoticeUpstreamTrustUnknown, Message: "not probed yet"})
+			missing = append(missing, Condition{Reason: NoticeUpstreamTrustUnknown, Message: "no verdict of the last 15 minutes"})
 		}
 	}
 	if len(missing) == 0 {

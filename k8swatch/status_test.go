@@ -189,7 +189,7 @@ func TestPreparationInTheStatus(t *testing.T) { // REC-7
 		message string
 	}{
 		"prepared":    {inPreparation, probed(v1.TrustTrusted, ""), "False", ReasonPrepared, "nothing stops upstream mode FrontProxy"},
-		"not probed":  {inPreparation, TrustState{}, "True", ConditionFrontProxyNotReady, "UpstreamTrustUnknown: not probed yet"},
+		"not probed":  {inPreparation, TrustState{}, "True", ConditionFrontProxyNotReady, "UpstreamTrustUnknown: no verdict of the last 15 minutes"},
 		"unknown":     {inPreparation, probed(v1.TrustUnknown, ""), "True", ConditionFrontProxyNotReady, "UpstreamTrustUnknown: the probe did not conclude"},
 		"unknown why": {inPreparation, probed(v1.TrustUnknown, "dial"), "True", ConditionFrontProxyNotReady, "UpstreamTrustUnknown: dial"},
 		"rejected":    {inPreparation, probed(v1.TrustRejected, "401"), "True", ConditionFrontProxyNotReady, "FrontProxyNotTrusted: 401"},
