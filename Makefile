@@ -1,0 +1,74 @@
+# ProxyAuthK8S for Caddy. Needs Go, git, make and a C compiler; the rest is
+# built from pinned sources into a cache outside the repository.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := build
+
+# The toolchain is the one at hand: nothing is downloaded behind one's back.
+export GOTOOLCHAIN := local
+export GOWORK := off
+
+# Every module of the repository that holds code of its own.
+MODULES := . integration xcaddy/demo
+PACKAGES := ./...
+
+TOOLS = cd integration && go run ./cmd/realtools
+
+.PHONY: build
+build: ## bin/caddy, the distribution
+	go build -o bin/caddy ./xcaddy
+
+.PHONY: demo
+demo: build ## A cluster behind the proxy, to try; DEMO=once ends after its checks
+	cd xcaddy/demo && go run . $(if $(filter once,$(DEMO)),-once)
+
+.PHONY: test
+test: lint unit integration xcaddy ## Everything that takes less than half an hour
+
+.PHONY: unit
+unit:
+	go test -race -timeout 15m $(PACKAGES)
+
+.PHONY: integration
+integration: build
+	cd integration && go test -race -timeout 30m ./...
+
+.PHONY: test-long
+test-long: build ## What needs over three minutes alone
+	cd integration && go test -race -timeout 60m -tags long -run Long ./...
+
+.PHONY: bench
+bench: build ## CPU time a request, against stock reverse_proxy in the same run
+	cd integration && go test -timeout 30m -run '^$$' -bench . -benchtime 1x ./bench/...
+
+.PHONY: lint
+lint: ## gofmt, vet and staticcheck over every module
+	@echo "checking the format"
+	@test -z "$$(gofmt -l . | tee /dev/stderr)"
+	@staticcheck=$$($(TOOLS) staticcheck); \
+	for module in $(MODULES); do \
+		echo "checking module $$module"; \
+		(cd $$module && go vet ./... && "$$staticcheck" ./...); \
+	done
+
+.PHONY: xcaddy
+xcaddy: ## The distribution as xcaddy builds it
+	cd integration && go test -timeout 15m -tags xcaddy -run XCaddy ./xcaddybuild/...
+
+.PHONY: generate
+generate: ## CRD and deepcopy from the markers of the API types
+	go generate ./k8swatch/api/v1/...
+
+.PHONY: fuzz
+fuzz: ## Each fuzz target for half a minute
+	@for target in $$(grep -rlE '^func Fuzz' --include='*_test.go' caddymodule k8swatch probe | xargs -n1 dirname | sort -u); do \
+		for name in $$(grep -hoE '^func (Fuzz[A-Za-z0-9_]+)' $$target/*_test.go | awk '{print $$2}'); do \
+			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime 30s ./$$target; \
+		done; \
+	done
+
+.PHONY: clean
+clean:
+	rm -rf bin

@@ -1,0 +1,206 @@
+package caddymodule
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyevents"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+)
+
+func init() {
+	caddy.RegisterModule(App{})
+}
+
+// App holds what all clusters of this proxy have in common: where their
+// ProxyKubeApi objects are read from, and what the proxy admin allows their
+// authors.
+type App struct {
+	// Read the objects from a Kubernetes API. Not supported by this version.
+	Kubernetes *KubernetesSource `json:"kubernetes,omitempty"`
+
+	// Read the objects (ProxyKubeApi, Secret, ConfigMap) from the `*.yaml`,
+	// `*.yml` and `*.json` files of this directory, and follow its changes.
+	// Exactly one of `kubernetes` and `directory` must be set.
+	Directory string `json:"directory,omitempty"`
+
+	// The proxy's own namespace, in which it looks for front-proxy
+	// certificates. Default: the environment variable POD_NAMESPACE, else
+	// the namespace of the pod, else `proxyauth`.
+	Namespace string `json:"namespace,omitempty"`
+
+	// The values of `upstream_auth.mode` that objects may use. Passthrough
+	// must be among them. Default: `["Passthrough"]`.
+	AllowedModes []string `json:"allowed_modes,omitempty"`
+
+	// What happens to a token whose audience is not this cluster's: `enforce`
+	// refuses it, `warn` logs it, `off` accepts it. FrontProxy needs
+	// `enforce`. Default: the environment variable OIDC_AUDIENCE_VALIDATION,
+	// else `enforce`.
+	AudienceValidation string `json:"audience_validation,omitempty"`
+
+	// What happens to a client's `Impersonate-*` headers: `strip` removes them
+	// and warns the client, `deny` refuses the request, `forward` passes
+	// them in FrontProxy, where the apiserver checks the asserted user's own
+	// right to impersonate. Default: `strip`.
+	Impersonation string `json:"impersonation,omitempty"`
+
+	// Whether cookies pass, `on` or `off`; they only ever do in the host form.
+	// Default: `off`.
+	ProxyCookies string `json:"proxy_cookies,omitempty"`
+
+	// Namespaces whose Secrets and ConfigMaps an object of any namespace
+	// may refer to. Default: none.
+	ReferenceNamespaces []string `json:"reference_namespaces,omitempty"`
+
+	// How long a client certificate or CA that is not watched may be used
+	// before it is read again. Default: the environment variable
+	// PROXY_UPSTREAM_CLIENT_TTL, else 300s.
+	UpstreamClientTTL Duration `json:"upstream_client_ttl,omitempty"`
+
+	// How long an answer of an identity provider may be used again. Default:
+	// the environment variable OIDC_TOKEN_CACHE_TTL, else 30s.
+	TokenCacheTTL Duration `json:"token_cache_ttl,omitempty"`
+
+	// How often an apiserver is asked whether it honours the proxy. Default: 60s.
+	ProbeInterval Duration `json:"probe_interval,omitempty"`
+
+	// The base of the server URLs in kubeconfigs, or a template with
+	// `{namespace}` and `{name}`.
+	PublicURL string `json:"public_url,omitempty"`
+
+	// A file with the CA of `public_url`, when it is not a public one.
+	PublicCA string `json:"public_ca,omitempty"`
+
+	logger *zap.Logger
+	audit  *zap.Logger
+	ctx    caddy.Context
+
+	impersonation impersonationPolicy
+	keepCookies   bool
+
+	runtime    *runtime
+	runtimeKey string
+}
+
+// KubernetesSource says how the hub's API is reached.
+type KubernetesSource struct {
+	// A kubeconfig file. Default: the in-cluster configuration, then KUBECONFIG.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// The namespaces to watch. Default: all.
+	WatchNamespaces []string `json:"watch_namespaces,omitempty"`
+	// The name of the Lease of the leader election, or `off`.
+	LeaderElection string `json:"leader_election,omitempty"`
+}
+
+// CaddyModule returns the Caddy module information.
+func (App) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "proxyauth",
+		New: func() caddy.Module { return new(App) },
+	}
+}
+
+// Provision checks the options and takes a reference on the runtime, which
+// outlives this configuration. It does no network I/O.
+func (a *App) Provision(ctx caddy.Context) error {
+	a.ctx = ctx
+	a.logger = ctx.Logger()
+	a.audit = a.logger.Named("audit")
+	options, err := a.options()
+	if err != nil {
+		return err
+	}
+	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
+		return fmt.Errorf("registering metrics: %w", err)
+	}
+	if err := a.followExit(ctx); err != nil {
+		return err
+	}
+	a.runtimeKey = options.key()
+	a.runtime, err = acquireRuntime(a.runtimeKey, options)
+	if err != nil {
+		a.runtimeKey = ""
+		return err
+	}
+	return nil
+}
+
+// Start lets the runtime read its clusters. An origin that cannot be read is an
+// error here; later it changes nothing.
+func (a *App) Start() error {
+	liveLogger.Store(a.logger)
+	return a.runtime.start()
+}
+
+// Stop does nothing: the runtime goes on for the configuration that replaces
+// this one, and Cleanup releases it.
+func (a *App) Stop() error { return nil }
+
+// Cleanup gives the reference on the runtime back. It runs after a failed
+// Provision too.
+func (a *App) Cleanup() error {
+	if a.runtimeKey == "" {
+		return nil
+	}
+	return releaseRuntime(a.runtimeKey)
+}
+
+// followExit ends the streams when the process ends (STREAM-2). Caddy emits
+// "stopping" before it stops anything, on a reload too.
+func (a *App) followExit(ctx caddy.Context) error {
+	mod, err := ctx.App("events")
+	if err != nil {
+		return fmt.Errorf("loading the events app: %w", err)
+	}
+	return mod.(*caddyevents.App).On("stopping", exitHandler{a})
+}
+
+// shutdownTimes are Caddy's own two: how long the listeners stay after the
+// signal, and how long requests may then take.
+func (a *App) shutdownTimes() (delay, grace time.Duration) {
+	grace = defaultGrace
+	mod, err := a.ctx.AppIfConfigured("http")
+	if err != nil {
+		return 0, grace
+	}
+	if app, ok := mod.(*caddyhttp.App); ok {
+		delay = time.Duration(app.ShutdownDelay)
+		if app.GracePeriod > 0 {
+			grace = time.Duration(app.GracePeriod)
+		}
+	}
+	return delay, grace
+}
+
+// findApp returns the configured app. Unlike ctx.App alone it does not make
+// one from nothing.
+func findApp(ctx caddy.Context) (*App, error) {
+	mod, err := ctx.AppIfConfigured("proxyauth")
+	if errors.Is(err, caddy.ErrNotConfigured) {
+		return nil, errors.New("the global option proxyauth is missing: it says where the clusters are read from")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return mod.(*App), nil
+}
+
+// checkDirectory finds at once what would make Start fail.
+func checkDirectory(path string) error {
+	if _, err := os.ReadDir(path); err != nil {
+		return fmt.Errorf("reading the directory of clusters: %w", err)
+	}
+	return nil
+}
+
+// Interface guards.
+var (
+	_ caddy.App          = (*App)(nil)
+	_ caddy.Provisioner  = (*App)(nil)
+	_ caddy.CleanerUpper = (*App)(nil)
+)

@@ -1,0 +1,240 @@
+package caddymodule
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
+)
+
+// cluster is a compiled cluster with what serves its requests. It is never
+// changed once it is in a snapshot; a new version of the object shares with
+// the old one whatever did not change.
+type cluster struct {
+	spec     *k8swatch.Cluster
+	settings identity.Settings
+	// closed is the answer while the cluster may not serve, nil otherwise.
+	closed *refusal
+	// auth is nil when bearers are not validated.
+	auth    authn.Authenticator
+	pair    *upstream.Pair
+	gate    *upstream.Gate
+	streams *upstream.Group
+	// via is the pseudonym of this cluster in Via headers (URL-6).
+	via string
+
+	authID, pairID, setID string
+}
+
+// assemble makes the cluster of a compiled object. It takes over from the
+// version before it the connections when target, trust and certificate are
+// the same, the trust gate when the set is, and the authenticator when the
+// resolved auth_config is.
+func (rt *runtime) assemble(spec *k8swatch.Cluster, old *cluster) *cluster {
+	if old != nil && old.spec == spec {
+		return old
+	}
+	c := &cluster{
+		spec: spec,
+		settings: identity.Settings{
+			UserPrefix: spec.UserPrefix, GroupPrefix: spec.GroupPrefix, ForwardUID: spec.ForwardUID,
+		},
+		closed: closedFor(spec),
+		via:    viaPseudonym(spec),
+	}
+	if !spec.Enabled {
+		return c
+	}
+	c.streams = openStreams.group(spec.Key, spec.Target.Canonical)
+	if c.closed != nil {
+		return c
+	}
+	if err := rt.connect(c, old); err != nil {
+		rt.logger.Error("assembling a cluster", zap.Stringer("cluster", spec.Key), zap.Error(err))
+		c.closed = notReady(spec.Mode, k8swatch.ReasonInvalidSpec)
+	}
+	return c
+}
+
+// connect fills in what a cluster that may serve needs.
+func (rt *runtime) connect(c, old *cluster) error {
+	spec := c.spec
+	c.pairID, c.setID = spec.CredentialID(), spec.SetID()
+	c.authID = string(spec.UID) + "/" + spec.Auth.Hash
+	if old == nil {
+		old = new(cluster)
+	}
+	if old.auth != nil && old.authID == c.authID {
+		c.auth = old.auth
+	} else if !spec.Auth.DisableValidation {
+		auth, err := rt.authenticator(spec)
+		if err != nil {
+			return err
+		}
+		c.auth = auth
+	}
+	if old.pair != nil && old.pairID == c.pairID {
+		c.pair = old.pair
+	} else {
+		c.pair = newPair(spec)
+	}
+	if spec.Mode == v1.ModeFrontProxy {
+		if old.gate != nil && old.setID == c.setID {
+			c.gate = old.gate
+		} else {
+			c.gate = upstream.NewGate()
+		}
+	}
+	return nil
+}
+
+func (rt *runtime) authenticator(spec *k8swatch.Cluster) (authn.Authenticator, error) {
+	cfg := authn.Config{UID: spec.UID, Hash: spec.Auth.Hash}
+	for _, j := range spec.Auth.JWT {
+		cfg.JWT = append(cfg.JWT, authn.JWT{Authenticator: j.Authenticator, Mapper: j.Mapper})
+	}
+	return authn.NewJWT(cfg, rt.keySets, rt.cache)
+}
+
+func newPair(spec *k8swatch.Cluster) *upstream.Pair {
+	cfg := upstream.Config{Target: spec.Target, ServerName: spec.ServerName, RootCAs: spec.CA}
+	if spec.Mode == v1.ModeFrontProxy {
+		cfg.Certificate = &spec.FrontProxy.TLS
+	}
+	return upstream.New(cfg)
+}
+
+// retire releases what the next version of a cluster did not take over; next
+// is nil when the cluster is gone.
+func (c *cluster) retire(next *cluster) {
+	if next == c {
+		return
+	}
+	if c.pair != nil && (next == nil || next.pair != c.pair) {
+		c.pair.Retire()
+	}
+	if c.auth != nil && (next == nil || next.auth != c.auth) {
+		if closer, ok := c.auth.(interface{ Close() }); ok {
+			closer.Close()
+		}
+	}
+}
+
+// closedFor is row 8 of section 3: why a compiled cluster may not serve.
+func closedFor(spec *k8swatch.Cluster) *refusal {
+	if spec.Ready.Status == k8swatch.StatusTrue {
+		return nil
+	}
+	switch spec.Ready.Reason {
+	case k8swatch.ReasonUpstreamModeUnknown:
+		return unavailable("mode_unknown", "this proxy replica cannot serve upstream mode %s yet", spec.Mode)
+	case k8swatch.ReasonUpstreamModeNotAllowed:
+		return unavailable("mode_not_enabled", "upstream mode %s is not enabled on this proxy installation", spec.Mode)
+	case k8swatch.ReasonAudienceValidationRequired:
+		return unavailable("audience_validation", "upstream mode %s requires OIDC audience validation", spec.Mode)
+	}
+	return notReady(spec.Mode, spec.Ready.Reason)
+}
+
+func notReady(mode v1.UpstreamMode, reason string) *refusal {
+	if mode == v1.ModeFrontProxy {
+		return unavailable("not_ready", "this cluster is not ready for upstream mode FrontProxy: %s", reason)
+	}
+	return unavailable("not_ready", "this cluster is not ready: %s", reason)
+}
+
+func (c *cluster) notReady() *refusal { return c.closed }
+
+// forward makes the identity the apiserver is told (row 10). In Passthrough
+// only a username that says nothing is refused.
+func (c *cluster) forward(d *decision) *identity.Refusal {
+	if d.id == nil {
+		return nil
+	}
+	if c.spec.Mode != v1.ModeFrontProxy {
+		return identity.CheckUsername(d.id)
+	}
+	fwd, refused := identity.Forward(d.id, c.settings)
+	if refused != nil {
+		return refused
+	}
+	d.fwd = fwd
+	return nil
+}
+
+// admit is row 14: the replica's own check that the apiserver honours the
+// proxy, before the first FrontProxy request over a new set (TRUST-3).
+func (c *cluster) admit(ctx context.Context) *refusal {
+	if c.gate.Open() {
+		return nil
+	}
+	verdict, err := c.gate.Check(ctx, c.probe)
+	switch {
+	case err != nil:
+		return unavailable("upstream_trust", "this cluster is not ready for upstream mode FrontProxy: %s", k8swatch.NoticeUpstreamTrustUnknown)
+	case c.gate.Open():
+		return nil
+	}
+	ready := k8swatch.EffectiveReady(c.spec, k8swatch.TrustState{Trust: verdict.Trust, Message: verdict.Message})
+	if ready.Status == k8swatch.StatusTrue {
+		ready.Reason = k8swatch.NoticeUpstreamTrustUnknown
+	}
+	return unavailable("upstream_trust", "this cluster is not ready for upstream mode FrontProxy: %s", ready.Reason)
+}
+
+// probe asks the apiserver over the connection of the relay who it sees.
+func (c *cluster) probe(ctx context.Context) probe.Verdict {
+	base := &url.URL{Scheme: "https", Host: c.spec.Target.Host, Path: c.spec.Target.BasePath}
+	return probe.Check(ctx, c.pair, base, c.settings)
+}
+
+// trust is what is known of the cluster's set.
+func (c *cluster) trust() k8swatch.TrustState {
+	if c.gate == nil {
+		return k8swatch.TrustState{}
+	}
+	return c.gate.State()
+}
+
+// viaPseudonym names the cluster in Via headers alike on every replica.
+func viaPseudonym(spec *k8swatch.Cluster) string {
+	sum := sha256.Sum256([]byte(spec.Key.String() + "\n" + spec.Target.Canonical))
+	return "proxyauth-" + hex.EncodeToString(sum[:8])
+}
+
+// viaLoop reports whether a request already came through this cluster.
+func (c *cluster) viaLoop(values []string) bool {
+	for _, value := range values {
+		for entry := range strings.SplitSeq(value, ",") {
+			_, by, _ := strings.Cut(strings.TrimSpace(entry), " ")
+			by, _, _ = strings.Cut(strings.TrimSpace(by), " ")
+			if by == c.via {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// setVia puts the cluster's own entry in place of Caddy's, which reverse_proxy
+// has added last (URL-6).
+func (c *cluster) setVia(h http.Header, r *http.Request) {
+	own := strconv.Itoa(r.ProtoMajor) + "." + strconv.Itoa(r.ProtoMinor)
+	values := h["Via"]
+	if n := len(values); n > 0 && values[n-1] == own+" Caddy" {
+		values = values[:n-1]
+	}
+	h["Via"] = append(values[:len(values):len(values)], own+" "+c.via)
+}

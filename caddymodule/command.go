@@ -1,0 +1,121 @@
+package caddymodule
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/caddyserver/caddy/v2"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+)
+
+func init() {
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:  "proxyauth",
+		Usage: "<command>",
+		Short: "Looks after a running ProxyAuthK8S",
+		Long:  "Commands for the Kubernetes apiservers behind this proxy.",
+		CobraFunc: func(cmd *cobra.Command) {
+			cmd.AddCommand(statusCommand())
+		},
+	})
+}
+
+// maxAdminAnswer bounds what is read from the admin API, in bytes.
+const maxAdminAnswer = 64 << 20
+
+func statusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status [--address <interface>] [--config <path> [--adapter <name>]] [-o json]",
+		Short: "Prints the clusters of a running proxy and their status",
+		Args:  cobra.NoArgs,
+	}
+	cmd.Flags().StringP("address", "", "", "Address of the admin API, if it is not the default or in the configuration")
+	cmd.Flags().StringP("config", "c", "", "Configuration file that names the address of the admin API")
+	cmd.Flags().StringP("adapter", "a", "", "Adapter of the configuration file")
+	cmd.Flags().StringP("output", "o", "table", "What to print: table or json")
+	cmd.RunE = caddycmd.WrapCommandFuncForCobra(func(flags caddycmd.Flags) (int, error) {
+		if err := runStatus(flags, os.Stdout); err != nil {
+			return caddy.ExitCodeFailedStartup, err
+		}
+		return caddy.ExitCodeSuccess, nil
+	})
+	return cmd
+}
+
+func runStatus(flags caddycmd.Flags, out io.Writer) error {
+	format := flags.String("output")
+	if err := oneOf("output", format, "table", "json"); err != nil {
+		return err
+	}
+	address, err := caddycmd.DetermineAdminAPIAddress(flags.String("address"), nil, flags.String("config"), flags.String("adapter"))
+	if err != nil {
+		return fmt.Errorf("finding the admin API: %w", err)
+	}
+	resp, err := caddycmd.AdminAPIRequest(address, http.MethodGet, adminPath, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAdminAnswer))
+	if err != nil {
+		return fmt.Errorf("reading the answer of the admin API: %w", err)
+	}
+	if format == "json" {
+		_, err := out.Write(body)
+		return err
+	}
+	var list []clusterStatus
+	if err := json.Unmarshal(body, &list); err != nil {
+		return fmt.Errorf("decoding the answer of the admin API: %w", err)
+	}
+	return printTable(out, list)
+}
+
+// printTable prints what `kubectl get proxykubeapis -o wide` would, and why a
+// cluster is not ready.
+func printTable(out io.Writer, list []clusterStatus) error {
+	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(w, "NAMESPACE\tNAME\tREADY\tREASON\tUPSTREAM\tTRUST\tPATH\tMESSAGE")
+	for _, c := range list {
+		ready, reason := "Unknown", ""
+		if condition := meta.FindStatusCondition(c.Status.Conditions, "Ready"); condition != nil {
+			ready, reason = string(condition.Status), condition.Reason
+		}
+		var mode, trust, path, message string
+		if u := c.Status.UpstreamAuth; u != nil {
+			mode, trust = u.Mode, string(u.Trust)
+		}
+		if c.Status.Path != nil {
+			path = *c.Status.Path
+		}
+		if c.Status.Error != nil {
+			message = *c.Status.Error
+		}
+		cells := []string{c.Namespace, c.Name, ready, reason, mode, trust, path, message}
+		for i, cell := range cells {
+			cells[i] = printable(cell)
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	return w.Flush()
+}
+
+// printable keeps the author of an object from steering the admin's terminal.
+func printable(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return strings.Map(func(r rune) rune {
+		if r < 0x20 || r >= 0x7f && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, s)
+}

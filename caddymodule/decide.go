@@ -1,0 +1,184 @@
+package caddymodule
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/access"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+)
+
+// decision is what the handler tells the transport of one accepted request.
+type decision struct {
+	cluster *cluster
+	// id is the proxy identity, nil with disable_validation.
+	id *identity.Identity
+	// fwd is the forwarded identity in FrontProxy, nil otherwise.
+	fwd *identity.Forwarded
+	// authorization is what goes upstream as Authorization in Passthrough.
+	authorization []string
+
+	target requestTarget
+	// upgrade is the lower-cased protocol of an upgrade request, or empty.
+	upgrade string
+	scrub   identity.ScrubOptions
+
+	// upstream is the value the dynamic source named for this request
+	// (CONF-1); the transport dials for nothing else.
+	upstream *reverseproxy.Upstream
+}
+
+const impersonationIgnored = "impersonation is not supported by this proxy: the Impersonate-* headers were ignored"
+
+// decide runs the checks of section 3 in their order and stops at the first
+// that refuses. It reads the snapshot once, so one request sees one version of
+// its cluster.
+func (h *Handler) decide(r *http.Request, a *auditor) (*decision, *refusal) {
+	if refused := checkMethod(r); refused != nil {
+		return nil, refused
+	}
+	snap := h.app.runtime.load()
+	if snap == nil {
+		return nil, unavailable("not_synced", "the proxy has not read its clusters yet")
+	}
+	target := targetOf(r)
+	key, rest, ok := h.clusterOf(r, target.path)
+	if !ok {
+		a.path = target.path
+		return nil, notFound()
+	}
+	a.namespace, a.cluster, a.path = key.Namespace, key.Name, rest
+	c := snap.clusters[key]
+	if c == nil || !c.spec.Enabled {
+		return nil, notFound()
+	}
+	a.served = c
+	target.path = rest
+
+	if c.viaLoop(r.Header["Via"]) {
+		return nil, refuse(http.StatusLoopDetected, reasonLoopDetected, "loop", "the request came back to this cluster through the proxy: its apiserver address leads here")
+	}
+	upgrade, refused := checkRequest(r, target)
+	if refused != nil {
+		return nil, refused
+	}
+	if refused := c.notReady(); refused != nil {
+		return nil, refused
+	}
+	d := &decision{cluster: c, target: target, upgrade: upgrade}
+	a.decision = d
+	if refused := h.authenticate(r, d); refused != nil {
+		return nil, refused
+	}
+	return d, h.authorize(r, a, d)
+}
+
+// checkMethod is rows 1 and 2 of section 3.
+func checkMethod(r *http.Request) *refusal {
+	switch r.Method {
+	case http.MethodConnect, http.MethodTrace:
+		refused := refuse(http.StatusMethodNotAllowed, "MethodNotAllowed", "method_not_allowed", "the method is not allowed")
+		refused.allow = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+		return refused
+	case http.MethodGet, http.MethodHead:
+		return nil
+	}
+	if r.TLS != nil && !r.TLS.HandshakeComplete {
+		return refuse(http.StatusTooEarly, reasonTooEarly, "early_data", "the request came as early data and may be a replay: send it again")
+	}
+	return nil
+}
+
+// checkRequest is row 6: dot segments, and the protocol of an upgrade.
+func checkRequest(r *http.Request, target requestTarget) (upgrade string, refused *refusal) {
+	if target.hasSpace() {
+		return "", refuse(http.StatusBadRequest, "BadRequest", "bad_path", "the request target has a space")
+	}
+	if _, err := access.ParsePath(target.path); err != nil {
+		if access.IsDotSegment(err) {
+			return "", refuse(http.StatusBadRequest, "BadRequest", "dot_segment", "the path has a dot segment")
+		}
+		return "", refuse(http.StatusBadRequest, "BadRequest", "bad_path", "the path is not well formed: %s", err)
+	}
+	if !httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade") || len(r.Header["Upgrade"]) == 0 {
+		return "", nil
+	}
+	if len(r.Header["Upgrade"]) == 1 {
+		switch upgrade = strings.ToLower(strings.TrimSpace(r.Header["Upgrade"][0])); upgrade {
+		case "websocket", "spdy/3.1":
+			return upgrade, nil
+		}
+	}
+	return "", refuse(http.StatusBadRequest, "BadRequest", "upgrade_protocol", "an upgrade to this protocol is not relayed: only websocket and SPDY/3.1 are")
+}
+
+// authenticate is row 9. It takes the credential out of the request, so that
+// nothing after it can pass it on by accident.
+func (h *Handler) authenticate(r *http.Request, d *decision) *refusal {
+	if d.cluster.spec.Auth.DisableValidation {
+		d.authorization = r.Header["Authorization"]
+		return nil
+	}
+	token, err := authn.Bearer(r.Header, d.upgrade == "websocket")
+	if err != nil {
+		return unauthorized("no_credential", err.Error())
+	}
+	result, err := d.cluster.auth.Authenticate(r.Context(), token)
+	if err != nil {
+		return d.cluster.notAuthenticated(err)
+	}
+	authentications.WithLabelValues(string(d.cluster.spec.Auth.ValidateAgainst), "ok").Inc()
+	d.id = result.Identity
+	if d.cluster.spec.Mode != v1.ModeFrontProxy {
+		d.authorization = []string{"Bearer " + token}
+	}
+	if repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
+		repl.Set("http.auth.user.id", d.id.Name)
+	}
+	return nil
+}
+
+// notAuthenticated keeps apart a credential at fault, which is a 401, and a
+// provider that cannot be asked, which never is (AUTH-13).
+func (c *cluster) notAuthenticated(err error) *refusal {
+	method := string(c.spec.Auth.ValidateAgainst)
+	var refused *authn.Unauthenticated
+	if errors.As(err, &refused) {
+		authentications.WithLabelValues(method, "refused").Inc()
+		return unauthorized("unauthenticated", refused.Error())
+	}
+	authentications.WithLabelValues(method, "unavailable").Inc()
+	return unavailable("idp_unavailable", "the identity provider cannot be asked")
+}
+
+// authorize is rows 10 to 12.
+func (h *Handler) authorize(r *http.Request, a *auditor, d *decision) *refusal {
+	c := d.cluster
+	if refused := c.forward(d); refused != nil {
+		identityRefused.WithLabelValues(string(refused.Reason)).Inc()
+		return forbidden("upstream_identity_refused", "%s", refused.Message())
+	}
+	frontProxy := c.spec.Mode == v1.ModeFrontProxy
+	if identity.HasImpersonation(r.Header) {
+		switch {
+		case h.app.impersonation == impersonationDeny:
+			return forbidden("impersonation_denied", "impersonation is not allowed through this proxy")
+		case h.app.impersonation == impersonationForward && frontProxy:
+			d.scrub.KeepImpersonation = true
+		default:
+			a.stripped = true
+		}
+	}
+	d.scrub.KeepCookies = h.app.keepCookies && h.Cluster != ""
+	if group := c.spec.RequiredGroup; group != "" && (d.id == nil || !access.InGroup(d.id.Groups, group)) {
+		return forbidden("not_in_group", "not a member of group %s", group)
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package caddymodule
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
+)
+
+// describeFailure makes a 502 of a transport error. The text says what kind of
+// trouble it is; addresses and certificates stay in the log.
+func describeFailure(err error) *refusal {
+	var (
+		verification *tls.CertificateVerificationError
+		authority    x509.UnknownAuthorityError
+		hostname     x509.HostnameError
+		invalid      x509.CertificateInvalidError
+		alert        tls.AlertError
+		record       tls.RecordHeaderError
+		operation    *net.OpError
+		resolve      *net.DNSError
+		timeout      net.Error
+	)
+	switch {
+	case errors.Is(err, upstream.ErrNotProcessed):
+		return badGateway("not_processed", "the cluster's apiserver closed the connection and did not process the request: it can be sent again")
+	case errors.Is(err, upstream.ErrUnexpectedSwitch):
+		return badGateway("bad_upgrade", "the cluster's apiserver switched to a protocol that was not asked for")
+	case errors.As(err, &verification), errors.As(err, &authority), errors.As(err, &hostname), errors.As(err, &invalid):
+		return badGateway("upstream_tls", "the certificate of the cluster's apiserver cannot be verified")
+	case errors.As(err, &alert), errors.As(err, &record):
+		return badGateway("upstream_tls", "the TLS handshake with the cluster's apiserver failed")
+	case errors.As(err, &resolve):
+		return badGateway("upstream_unreachable", "the address of the cluster's apiserver cannot be resolved")
+	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
+		return badGateway("upstream_timeout", "the cluster's apiserver did not answer in time")
+	case errors.As(err, &operation) && operation.Op == "dial":
+		return badGateway("upstream_unreachable", "the cluster's apiserver cannot be reached")
+	}
+	return badGateway("upstream_failed", "the connection to the cluster's apiserver failed")
+}
+
+// errorStatus answers Caddy's own 413 with a Status. request_body stands in
+// front of the handler and refuses a declared length before the handler runs
+// (RELAY-6).
+type errorStatus struct {
+	// logger is set where the server had no error routes: Caddy logs an error
+	// at debug level once any error route ran.
+	logger *zap.Logger
+}
+
+// ServeHTTP answers a 413 and leaves every other error as it is.
+func (e *errorStatus) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	err, _ := r.Context().Value(caddyhttp.ErrorCtxKey).(error)
+	if err != nil && isBodyTooLarge(err) {
+		return bodyTooLarge().write(w, r)
+	}
+	var handled caddyhttp.HandlerError
+	if e.logger != nil && (!errors.As(err, &handled) || handled.StatusCode >= http.StatusInternalServerError) {
+		e.logger.Error("handling a request", zap.Error(err), zap.String("method", r.Method), zap.String("host", r.Host))
+	}
+	return next.ServeHTTP(w, r)
+}
+
+// installErrorRoute adds errorStatus behind the error routes that the
+// configuration has, once a server. It must run while the server's routes are
+// provisioned, before Caddy compiles its error routes.
+func installErrorRoute(server *caddyhttp.Server, logger *zap.Logger) {
+	e := new(errorStatus)
+	if server.Errors == nil {
+		server.Errors = new(caddyhttp.HTTPErrorConfig)
+	}
+	for _, route := range server.Errors.Routes {
+		for _, h := range route.Handlers {
+			if _, ok := h.(*errorStatus); ok {
+				return
+			}
+		}
+	}
+	if len(server.Errors.Routes) == 0 {
+		e.logger = logger
+	}
+	server.Errors.Routes = append(server.Errors.Routes, caddyhttp.Route{
+		Handlers: []caddyhttp.MiddlewareHandler{e},
+	})
+}

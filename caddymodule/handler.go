@@ -1,0 +1,190 @@
+package caddymodule
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+)
+
+func init() {
+	caddy.RegisterModule(Handler{})
+}
+
+// Handler decides whether a request may go to a Kubernetes apiserver, and as
+// whom. It finds the cluster that the request names, authenticates the bearer,
+// and checks what the ProxyKubeApi demands. A refused request is answered with
+// a Kubernetes `v1` Status; any other is passed on, to a `reverse_proxy` whose
+// `transport` and dynamic upstreams are `proxyauth`.
+//
+// Without `cluster` a request names its cluster by its path:
+// `/clusters/<namespace>/<name>/<apiserver path>`, and whatever else it asks
+// for is a 404.
+//
+// In a Caddyfile, the directive `proxyauth` writes this handler and the
+// `reverse_proxy` behind it at once.
+type Handler struct {
+	// The cluster of every request that comes here, as `<namespace>/<name>`.
+	// Placeholders may be used, such as `team-a/{http.request.host.labels.3}`.
+	// An empty or unknown name is answered with 404. By default the path of
+	// the request names the cluster.
+	Cluster string `json:"cluster,omitempty"`
+
+	app    *App
+	logger *zap.Logger
+	audit  *zap.Logger
+}
+
+// CaddyModule returns the Caddy module information.
+func (Handler) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.handlers.proxyauth",
+		New: func() caddy.Module { return new(Handler) },
+	}
+}
+
+// Provision finds the app and makes Caddy's own 413 a Status (RELAY-6).
+func (h *Handler) Provision(ctx caddy.Context) error {
+	app, err := findApp(ctx)
+	if err != nil {
+		return err
+	}
+	h.app = app
+	h.logger = ctx.Logger()
+	h.audit = app.audit
+	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
+		installErrorRoute(server, app.logger.Named("error"))
+	}
+	return nil
+}
+
+// Validate refuses a cluster name that can never be one.
+func (h *Handler) Validate() error {
+	if h.Cluster == "" || strings.Contains(h.Cluster, "{") {
+		return nil
+	}
+	if _, ok := parseClusterName(h.Cluster); !ok {
+		return errors.New("cluster must be <namespace>/<name>, with names of a-z, 0-9, '-' and '.'")
+	}
+	return nil
+}
+
+type decisionKey struct{}
+
+// ServeHTTP decides, and hands an accepted request to next.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if r.ProtoMajor == 1 && r.Body != nil && r.Body != http.NoBody {
+		// Without this the server reads the rest of the body before it sends
+		// an answer, and a client that waits for "100 Continue" waits in vain.
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return err
+		}
+	}
+	a := newAuditor(w, r, h.audit)
+	defer a.finish()
+
+	d, refused := h.decide(r, a)
+	if refused != nil {
+		return a.refuse(refused, r)
+	}
+	r = r.WithContext(context.WithValue(r.Context(), decisionKey{}, d))
+	err := next.ServeHTTP(a, r)
+	if a.sent {
+		// Headers are out: an error can only be logged.
+		if entry := h.logger.Check(zapcore.DebugLevel, "relaying the response"); err != nil && entry != nil {
+			entry.Write(zap.Error(err), zap.Stringer("cluster", d.cluster.spec.Key))
+		}
+		return nil
+	}
+	return h.answerFailure(a, r, d, err)
+}
+
+// answerFailure turns what next returned instead of a response into a Status.
+func (h *Handler) answerFailure(a *auditor, r *http.Request, d *decision, err error) error {
+	var refused *refusal
+	switch {
+	case err == nil:
+		refused = badGateway("not_relayed", "the proxy is not configured to relay this request: a reverse_proxy with the proxyauth transport must follow")
+	case errors.As(err, &refused):
+	case isBodyTooLarge(err):
+		refused = bodyTooLarge()
+	case r.Context().Err() != nil:
+		a.WriteHeader(statusClientClosedRequest)
+		return nil
+	default:
+		refused = describeFailure(err)
+		h.logger.Warn("relaying the request",
+			zap.Stringer("cluster", d.cluster.spec.Key), zap.Error(err))
+	}
+	return a.refuse(refused, r)
+}
+
+// statusClientClosedRequest is what Caddy records when the client left.
+const statusClientClosedRequest = 499
+
+// isBodyTooLarge recognises the limit of Caddy's request_body handler.
+func isBodyTooLarge(err error) bool {
+	var limit *http.MaxBytesError
+	if errors.As(err, &limit) {
+		return true
+	}
+	var herr caddyhttp.HandlerError
+	return errors.As(err, &herr) && herr.StatusCode == http.StatusRequestEntityTooLarge
+}
+
+// clusterOf finds the cluster a request names and what is left of its path,
+// both from the bytes the client sent (URL-1, URL-2).
+func (h *Handler) clusterOf(r *http.Request, rawPath string) (key k8swatch.Key, rest string, ok bool) {
+	if h.Cluster == "" {
+		return splitClusterPath(rawPath)
+	}
+	name := h.Cluster
+	if strings.Contains(name, "{") {
+		repl, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+		if repl == nil {
+			return key, "", false
+		}
+		name = repl.ReplaceAll(name, "")
+	}
+	key, ok = parseClusterName(name)
+	if rawPath == "" {
+		rawPath = "/"
+	}
+	return key, rawPath, ok
+}
+
+// parseClusterName reads <namespace>/<name>.
+func parseClusterName(s string) (k8swatch.Key, bool) {
+	namespace, name, ok := strings.Cut(s, "/")
+	if !ok || !validClusterPart(namespace) || !validClusterPart(name) {
+		return k8swatch.Key{}, false
+	}
+	return k8swatch.Key{Namespace: namespace, Name: name}, true
+}
+
+func validClusterPart(s string) bool {
+	if s == "" {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '.') {
+			return false
+		}
+	}
+	return true
+}
+
+// Interface guards.
+var (
+	_ caddy.Provisioner           = (*Handler)(nil)
+	_ caddy.Validator             = (*Handler)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
+)

@@ -1,0 +1,114 @@
+package caddymodule
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The metrics of SIG-1. They are package-level because a Caddy reload builds a
+// new registry while requests of the old configuration still run; every
+// configuration registers the same collectors. No label holds a user, a token
+// or a path.
+var (
+	identityRefused = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "proxyauth_upstream_identity_refused_total",
+		Help: "Requests refused because their identity cannot be forwarded, by reason.",
+	}, []string{"reason"})
+	upstreamRejected = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "proxyauth_upstream_rejected_total",
+		Help: "Requests answered 502 because the cluster does not trust this proxy, by upstream mode.",
+	}, []string{"mode"})
+	requestsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "proxyauth_requests_total",
+		Help: "Requests by cluster and status code; unknown clusters have empty labels.",
+	}, []string{"namespace", "cluster", "code"})
+	requestDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "proxyauth_request_duration_seconds",
+		Help:    "Time from the request to the headers of its response.",
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+	})
+	authentications = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "proxyauth_authentication_total",
+		Help: "Authentications by validator and result (ok, refused, unavailable).",
+	}, []string{"method", "result"})
+	tokenCache = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "proxyauth_token_cache_total",
+		Help: "Look-ups in the token cache by result.",
+	}, []string{"result"})
+)
+
+// collectors lists what every configuration registers.
+func collectors() []prometheus.Collector {
+	return []prometheus.Collector{
+		identityRefused, upstreamRejected, requestsTotal, requestDuration,
+		authentications, tokenCache, liveCollector{},
+	}
+}
+
+// registerMetrics registers the collectors with the registry of a configuration.
+func registerMetrics(registry *prometheus.Registry) error {
+	if registry == nil {
+		return nil
+	}
+	for _, c := range collectors() {
+		var already prometheus.AlreadyRegisteredError
+		if err := registry.Register(c); err != nil && !errors.As(err, &already) {
+			return err
+		}
+	}
+	return nil
+}
+
+// countRequest counts an answer; requests for unknown clusters have empty
+// labels, since their names are the client's to choose.
+func countRequest(c *cluster, code int, elapsed time.Duration) {
+	var namespace, name string
+	if c != nil {
+		namespace, name = c.spec.Key.Namespace, c.spec.Key.Name
+	}
+	requestsTotal.WithLabelValues(namespace, name, strconv.Itoa(code)).Inc()
+	requestDuration.Observe(elapsed.Seconds())
+}
+
+// forgetCluster removes the series of a cluster that is gone.
+func forgetCluster(namespace, name string) {
+	requestsTotal.DeletePartialMatch(prometheus.Labels{"namespace": namespace, "cluster": name})
+}
+
+// liveCollector reads trust and certificate expiry from the running clusters
+// when they are asked for, so that nothing stale is left of a deleted one.
+type liveCollector struct{}
+
+var (
+	trustDesc = prometheus.NewDesc("proxyauth_upstream_trust",
+		"1 for the current verdict on whether the apiserver honours the proxy.",
+		[]string{"namespace", "cluster", "trust"}, nil)
+	certExpiryDesc = prometheus.NewDesc("proxyauth_client_cert_expiry_seconds",
+		"Seconds until the front-proxy certificate in use expires; negative once it has.",
+		[]string{"namespace", "cluster"}, nil)
+)
+
+func (liveCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- trustDesc
+	ch <- certExpiryDesc
+}
+
+func (liveCollector) Collect(ch chan<- prometheus.Metric) {
+	rt := currentRuntime()
+	if rt == nil {
+		return
+	}
+	now := time.Now()
+	for key, c := range rt.clusters() {
+		if t := c.trust(); t.Trust != "" {
+			ch <- prometheus.MustNewConstMetric(trustDesc, prometheus.GaugeValue, 1, key.Namespace, key.Name, string(t.Trust))
+		}
+		if cert := c.spec.FrontProxy; cert != nil {
+			ch <- prometheus.MustNewConstMetric(certExpiryDesc, prometheus.GaugeValue,
+				cert.Leaf.NotAfter.Sub(now).Seconds(), key.Namespace, key.Name)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package caddymodule
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+)
+
+// endGrace is how long an ordinary response may go on when its cluster is
+// deleted or moved (STREAM-1).
+const endGrace = 4 * time.Second
+
+// openStreams follows the streams of the process. It is not part of a
+// runtime: a reload that changes an option makes a new runtime, and the
+// streams go on.
+var openStreams = newStreamBook()
+
+type groupKey struct {
+	cluster k8swatch.Key
+	target  string
+}
+
+type streamBook struct {
+	registry *upstream.Registry
+	mu       sync.Mutex
+	groups   map[groupKey]*upstream.Group
+}
+
+func newStreamBook() *streamBook {
+	return &streamBook{registry: upstream.NewRegistry(), groups: make(map[groupKey]*upstream.Group)}
+}
+
+// group returns the streams of a cluster at one address.
+func (b *streamBook) group(key k8swatch.Key, target string) *upstream.Group {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	k := groupKey{key, target}
+	g := b.groups[k]
+	if g == nil {
+		g = b.registry.NewGroup()
+		b.groups[k] = g
+	}
+	return g
+}
+
+// follow ends the streams of the clusters that are gone, disabled or moved
+// (STREAM-1). Only the runtime that serves new requests decides.
+func (b *streamBook) follow(rt *runtime) {
+	snap := rt.load()
+	if snap == nil || currentRuntime() != rt {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for k, g := range b.groups {
+		c := snap.clusters[k.cluster]
+		if c == nil || !c.spec.Enabled || c.spec.Target.Canonical != k.target {
+			delete(b.groups, k)
+			g.End(endGrace)
+		}
+	}
+}
+
+// track makes a stream of a response.
+func (d *decision) track(r *http.Request, res *http.Response) {
+	kind := upstream.Response
+	if res.ContentLength < 0 && r.Method == http.MethodGet && d.target.follows() {
+		kind = upstream.Watch
+	}
+	d.cluster.streams.Track(res, kind)
+}
+
+// follows reports whether a request asks for a response without an end of its
+// own: a watch, or a log that is followed.
+func (t requestTarget) follows() bool {
+	if strings.HasPrefix(t.path, "/api/v1/watch/") || strings.HasPrefix(t.path, "/apis/") && strings.Contains(t.path, "/watch/") {
+		return true
+	}
+	for pair := range strings.SplitSeq(t.query, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		if (name == "watch" || name == "follow") && value != "false" && value != "0" {
+			return true
+		}
+	}
+	return false
+}
+
+// exitWait bounds what the end of the process waits for streams that do not
+// end although they were told to.
+const exitWait = 2 * time.Second
+
+// exit is the end of the process, begun once.
+var exit struct {
+	once     sync.Once
+	deadline time.Time
+}
+
+// beginExit ends the watches when the listeners close, and lets upgraded
+// connections go on until the grace period is over (STREAM-2).
+func beginExit(delay, grace time.Duration) {
+	exit.once.Do(func() {
+		exit.deadline = time.Now().Add(delay + grace)
+		time.AfterFunc(delay, func() { openStreams.registry.EndKinds(upstream.Watch) })
+		time.AfterFunc(delay+grace, func() { openStreams.registry.EndKinds(upstream.Upgrade, upstream.WebSocket) })
+	})
+}
+
+// finishExit waits for the streams that reverse_proxy and the HTTP servers do
+// not wait for: upgraded connections. It runs after all apps have stopped.
+func finishExit(ctx context.Context) {
+	if exit.deadline.IsZero() {
+		return
+	}
+	patient, cancel := context.WithDeadline(ctx, exit.deadline)
+	defer cancel()
+	if openStreams.registry.Wait(patient) == nil {
+		return
+	}
+	openStreams.registry.EndKinds(upstream.Watch, upstream.Response, upstream.Upgrade, upstream.WebSocket)
+	last, cancel := context.WithTimeout(ctx, exitWait)
+	defer cancel()
+	_ = openStreams.registry.Wait(last)
+}

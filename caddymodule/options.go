@@ -1,0 +1,182 @@
+package caddymodule
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+)
+
+// Values of audience_validation (AUTH-7).
+const (
+	audienceEnforce = "enforce"
+	audienceWarn    = "warn"
+	audienceOff     = "off"
+)
+
+// impersonationPolicy is what happens to Impersonate-* headers (ID-6).
+type impersonationPolicy string
+
+const (
+	impersonationStrip   impersonationPolicy = "strip"
+	impersonationDeny    impersonationPolicy = "deny"
+	impersonationForward impersonationPolicy = "forward"
+)
+
+// runtimeOptions are the options that shape the runtime. Configurations with
+// the same options share one; every field is in its key.
+type runtimeOptions struct {
+	Directory           string
+	Namespace           string
+	AllowedModes        []v1.UpstreamMode
+	AudienceValidation  string
+	ReferenceNamespaces []string
+	UpstreamClientTTL   time.Duration
+	TokenCacheTTL       time.Duration
+	ProbeInterval       time.Duration
+}
+
+func (o runtimeOptions) key() string {
+	b, err := json.Marshal(o)
+	if err != nil {
+		// Strings and numbers always marshal.
+		panic(err)
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// options fills in defaults and the environment, and checks everything that
+// can be checked without I/O.
+func (a *App) options() (runtimeOptions, error) {
+	if err := a.checkSource(); err != nil {
+		return runtimeOptions{}, err
+	}
+	o := runtimeOptions{
+		Directory:           a.Directory,
+		Namespace:           a.ownNamespace(),
+		AudienceValidation:  cmp.Or(a.AudienceValidation, os.Getenv("OIDC_AUDIENCE_VALIDATION"), audienceEnforce),
+		ReferenceNamespaces: slices.Compact(slices.Sorted(slices.Values(a.ReferenceNamespaces))),
+	}
+	var errs []error
+	for _, ns := range append([]string{o.Namespace}, o.ReferenceNamespaces...) {
+		if problems := validation.IsDNS1123Label(ns); len(problems) > 0 {
+			errs = append(errs, fmt.Errorf("namespace %q: %s", ns, problems[0]))
+		}
+	}
+	errs = append(errs,
+		oneOf("audience_validation", o.AudienceValidation, audienceEnforce, audienceWarn, audienceOff),
+		a.readModes(&o), a.readPolicies(), a.readDurations(&o), checkPublicURL(a.PublicURL))
+	return o, errors.Join(errs...)
+}
+
+// checkSource demands exactly one source.
+func (a *App) checkSource() error {
+	switch {
+	case a.Kubernetes != nil && a.Directory != "":
+		return errors.New("proxyauth: kubernetes and directory exclude each other: set exactly one")
+	case a.Kubernetes != nil:
+		return errors.New("proxyauth: kubernetes is not supported by this version: set directory")
+	case a.Directory == "":
+		return errors.New("proxyauth: no source: set directory")
+	}
+	return checkDirectory(a.Directory)
+}
+
+// inClusterNamespace is where a pod finds its own namespace.
+const inClusterNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+func (a *App) ownNamespace() string {
+	own := cmp.Or(a.Namespace, os.Getenv("POD_NAMESPACE"))
+	if own == "" {
+		if b, err := os.ReadFile(inClusterNamespace); err == nil {
+			own = strings.TrimSpace(string(b))
+		}
+	}
+	return cmp.Or(own, "proxyauth")
+}
+
+func (a *App) readModes(o *runtimeOptions) error {
+	if len(a.AllowedModes) == 0 {
+		o.AllowedModes = []v1.UpstreamMode{v1.ModePassthrough}
+		return nil
+	}
+	for _, m := range a.AllowedModes {
+		if err := oneOf("allowed_modes", m, string(v1.ModePassthrough), string(v1.ModeFrontProxy)); err != nil {
+			return err
+		}
+		o.AllowedModes = append(o.AllowedModes, v1.UpstreamMode(m))
+	}
+	slices.Sort(o.AllowedModes)
+	o.AllowedModes = slices.Compact(o.AllowedModes)
+	if !slices.Contains(o.AllowedModes, v1.ModePassthrough) {
+		return errors.New("allowed_modes must contain Passthrough")
+	}
+	return nil
+}
+
+// readPolicies reads what belongs to this configuration and not to the runtime.
+func (a *App) readPolicies() error {
+	a.impersonation = impersonationPolicy(cmp.Or(a.Impersonation, string(impersonationStrip)))
+	cookies := cmp.Or(a.ProxyCookies, "off")
+	a.keepCookies = cookies == "on"
+	return errors.Join(
+		oneOf("impersonation", string(a.impersonation),
+			string(impersonationStrip), string(impersonationDeny), string(impersonationForward)),
+		oneOf("proxy_cookies", cookies, "on", "off"))
+}
+
+func (a *App) readDurations(o *runtimeOptions) error {
+	var errs []error
+	for _, d := range []struct {
+		into  *time.Duration
+		value Duration
+		name  string
+		env   string
+		def   time.Duration
+	}{
+		{&o.UpstreamClientTTL, a.UpstreamClientTTL, "upstream_client_ttl", "PROXY_UPSTREAM_CLIENT_TTL", 300 * time.Second},
+		{&o.TokenCacheTTL, a.TokenCacheTTL, "token_cache_ttl", "OIDC_TOKEN_CACHE_TTL", 30 * time.Second},
+		{&o.ProbeInterval, a.ProbeInterval, "probe_interval", "", 60 * time.Second},
+	} {
+		value := d.value
+		if env := os.Getenv(d.env); d.env != "" && value == 0 && env != "" {
+			parsed, err := parseDuration(env)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("environment variable %s: %w", d.env, err))
+			}
+			value = parsed
+		}
+		*d.into = cmp.Or(time.Duration(value), d.def)
+	}
+	return errors.Join(errs...)
+}
+
+func checkPublicURL(s string) error {
+	if s == "" {
+		return nil
+	}
+	u, err := url.Parse(strings.NewReplacer("{namespace}", "namespace", "{name}", "name").Replace(s))
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return errors.New("public_url must be an https:// URL without user, query and fragment")
+	}
+	return nil
+}
+
+func oneOf(option, value string, allowed ...string) error {
+	if slices.Contains(allowed, value) {
+		return nil
+	}
+	return fmt.Errorf("%s: unknown value %q: must be one of %s", option, value, strings.Join(allowed, ", "))
+}

@@ -1,0 +1,259 @@
+package caddymodule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/admission"
+)
+
+// runtimes holds the runtimes of this process by the key of their options. A
+// reload with the same options finds the runtime of the configuration before
+// it, with its clusters, caches and connections.
+var runtimes = caddy.NewUsagePool()
+
+// active lists the started runtimes, the newest last. Two are active only
+// while a reload replaces one by the other.
+var active struct {
+	sync.Mutex
+	list []*runtime
+}
+
+// firstListTimeout bounds how long Start waits for the first full list; the
+// proxy answers 503 until it is there.
+const firstListTimeout = 30 * time.Second
+
+// runtime is what survives a Caddy reload: the source, the clusters compiled
+// from it, their authenticators and connections.
+type runtime struct {
+	options  runtimeOptions
+	source   k8swatch.Source
+	compiler *k8swatch.Compiler
+	keySets  *authn.KeySets
+	cache    *authn.Cache
+	statusOf *statusBook
+
+	snapshot atomic.Pointer[snapshot]
+	logger   *zap.Logger
+
+	startOnce sync.Once
+	startErr  error
+	cancel    context.CancelFunc
+	done      sync.WaitGroup
+	wake      chan struct{}
+}
+
+// snapshot is the set of clusters at one moment. It is never changed.
+type snapshot struct {
+	clusters map[k8swatch.Key]*cluster
+}
+
+// acquireRuntime finds or makes the runtime of these options. It does no I/O.
+func acquireRuntime(key string, o runtimeOptions) (*runtime, error) {
+	value, _, err := runtimes.LoadOrNew(key, func() (caddy.Destructor, error) { return newRuntime(o) })
+	if err != nil {
+		return nil, err
+	}
+	return value.(*runtime), nil
+}
+
+func releaseRuntime(key string) error {
+	_, err := runtimes.Delete(key)
+	return err
+}
+
+func newRuntime(o runtimeOptions) (*runtime, error) {
+	validator, err := admission.Default()
+	if err != nil {
+		return nil, fmt.Errorf("loading the ProxyKubeApi schema: %w", err)
+	}
+	// The runtime outlives the configuration that made it.
+	logger := zap.New(liveCore{}).Named("proxyauth")
+	source, err := k8swatch.NewDirectory(o.Directory, logger)
+	if err != nil {
+		return nil, err
+	}
+	cache := authn.NewCache(0, nil)
+	cache.OnLookup = func(result string) { tokenCache.WithLabelValues(result).Inc() }
+	return &runtime{
+		options: o,
+		source:  source,
+		compiler: k8swatch.NewCompiler(source, k8swatch.Options{
+			Namespace:           o.Namespace,
+			AllowedModes:        o.AllowedModes,
+			AudienceValidation:  o.AudienceValidation,
+			ReferenceNamespaces: o.ReferenceNamespaces,
+			Recheck:             validator.Recheck,
+		}),
+		keySets:  authn.NewKeySets(nil),
+		cache:    cache,
+		statusOf: newStatusBook(),
+		logger:   logger,
+		wake:     make(chan struct{}, 1),
+	}, nil
+}
+
+// start reads the source once and follows it. Further calls return what the
+// first one did.
+func (rt *runtime) start() error {
+	rt.startOnce.Do(func() { rt.startErr = rt.run() })
+	if rt.startErr != nil {
+		return rt.startErr
+	}
+	active.Lock()
+	if !slices.Contains(active.list, rt) {
+		active.list = append(active.list, rt)
+	}
+	active.Unlock()
+	// The clusters of this runtime may not be those of the one before.
+	openStreams.follow(rt)
+	return nil
+}
+
+func (rt *runtime) run() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	rt.cancel = cancel
+	failed := make(chan error, 1)
+	first := make(chan struct{})
+	var once sync.Once
+	rt.done.Add(2)
+	go func() {
+		defer rt.done.Done()
+		err := rt.source.Run(ctx, rt.changed)
+		if err == nil && ctx.Err() == nil {
+			err = errors.New("the source ended")
+		}
+		if err != nil && ctx.Err() == nil {
+			rt.logger.Error("following the clusters", zap.Error(err))
+			failed <- err
+		}
+	}()
+	go func() {
+		defer rt.done.Done()
+		rt.loop(ctx, func() { once.Do(func() { close(first) }) })
+	}()
+	timeout := time.NewTimer(firstListTimeout)
+	defer timeout.Stop()
+	select {
+	case <-first:
+	case err := <-failed:
+		cancel()
+		rt.done.Wait()
+		return err
+	case <-timeout.C:
+		rt.logger.Warn("the first list of clusters takes long; requests are answered 503 until it is there")
+	}
+	return nil
+}
+
+// changed wakes the loop; changes that come while it works are one wake-up.
+func (rt *runtime) changed() {
+	select {
+	case rt.wake <- struct{}{}:
+	default:
+	}
+}
+
+// loop compiles after each change, and when a certificate's state changes by
+// the clock alone.
+func (rt *runtime) loop(ctx context.Context, compiled func()) {
+	recheck := time.NewTimer(time.Hour)
+	defer recheck.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-rt.wake:
+		case <-recheck.C:
+			if rt.snapshot.Load() == nil {
+				continue
+			}
+		}
+		next := rt.rebuild()
+		compiled()
+		recheck.Reset(next)
+	}
+}
+
+// rebuild compiles all objects and swaps the snapshot. It returns how long the
+// result holds by the clock.
+func (rt *runtime) rebuild() time.Duration {
+	var before map[k8swatch.Key]*cluster
+	if old := rt.snapshot.Load(); old != nil {
+		before = old.clusters
+	}
+	after := make(map[k8swatch.Key]*cluster, len(before))
+	next := time.Hour
+	for _, key := range rt.source.Keys() {
+		spec := rt.compiler.Compile(key)
+		if spec == nil {
+			continue
+		}
+		after[key] = rt.assemble(spec, before[key])
+		if !spec.RecheckAt.IsZero() {
+			next = min(next, max(time.Until(spec.RecheckAt), time.Second))
+		}
+	}
+	rt.snapshot.Store(&snapshot{clusters: after})
+	for key, old := range before {
+		old.retire(after[key])
+		if after[key] == nil {
+			rt.compiler.Forget(key)
+			rt.statusOf.forget(key)
+			forgetCluster(key.Namespace, key.Name)
+		}
+	}
+	openStreams.follow(rt)
+	return next
+}
+
+// load returns the clusters, or nil before the first full list.
+func (rt *runtime) load() *snapshot { return rt.snapshot.Load() }
+
+func (rt *runtime) clusters() map[k8swatch.Key]*cluster {
+	if snap := rt.load(); snap != nil {
+		return snap.clusters
+	}
+	return nil
+}
+
+// Destruct ends the runtime when no configuration uses it any more. Its open
+// streams are not ended here: those of a reload go on, and those of an exit
+// end as exit.go says.
+func (rt *runtime) Destruct() error {
+	active.Lock()
+	active.list = slices.DeleteFunc(active.list, func(other *runtime) bool { return other == rt })
+	active.Unlock()
+	if rt.cancel != nil {
+		rt.cancel()
+		rt.done.Wait()
+	}
+	for _, c := range rt.clusters() {
+		c.retire(nil)
+	}
+	rt.keySets.Close()
+	return nil
+}
+
+// currentRuntime is the one that serves new requests, or nil.
+func currentRuntime() *runtime {
+	active.Lock()
+	defer active.Unlock()
+	if len(active.list) == 0 {
+		return nil
+	}
+	return active.list[len(active.list)-1]
+}
+
+// Interface guard.
+var _ caddy.Destructor = (*runtime)(nil)

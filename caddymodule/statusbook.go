@@ -1,0 +1,79 @@
+package caddymodule
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+)
+
+// statusBook remembers the last status of each cluster, so that the times in
+// it move only when something changes.
+type statusBook struct {
+	mu   sync.Mutex
+	last map[k8swatch.Key]*v1.ProxyKubeApiStatus
+}
+
+func newStatusBook() *statusBook {
+	return &statusBook{last: make(map[k8swatch.Key]*v1.ProxyKubeApiStatus)}
+}
+
+func (b *statusBook) update(c *cluster, now time.Time) *v1.ProxyKubeApiStatus {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	status := k8swatch.BuildStatus(k8swatch.StatusInput{
+		Cluster:  c.spec,
+		Trust:    c.trust(),
+		Notices:  c.issuerNotices(),
+		Previous: b.last[c.spec.Key],
+		Now:      now,
+	})
+	b.last[c.spec.Key] = status
+	return status
+}
+
+func (b *statusBook) forget(key k8swatch.Key) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.last, key)
+}
+
+// issuerNotices is IssuerUnavailable, with all issuers in one (AUTH-13).
+func (c *cluster) issuerNotices() []k8swatch.Condition {
+	faulty, ok := c.auth.(interface{ IssuerFaults() []string })
+	if !ok {
+		return nil
+	}
+	faults := faulty.IssuerFaults()
+	if len(faults) == 0 {
+		return nil
+	}
+	return []k8swatch.Condition{{
+		Type:    k8swatch.NoticeIssuerUnavailable,
+		Status:  k8swatch.StatusTrue,
+		Reason:  k8swatch.NoticeIssuerUnavailable,
+		Message: strings.Join(faults, "; "),
+	}}
+}
+
+// statuses lists the clusters by namespace and name, and says whether the
+// first full list has been read.
+func (rt *runtime) statuses() ([]clusterStatus, bool) {
+	snap := rt.load()
+	if snap == nil {
+		return nil, false
+	}
+	now := time.Now()
+	list := make([]clusterStatus, 0, len(snap.clusters))
+	for key, c := range snap.clusters {
+		list = append(list, clusterStatus{Namespace: key.Namespace, Name: key.Name, Status: *rt.statusOf.update(c, now)})
+	}
+	slices.SortFunc(list, func(a, b clusterStatus) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	return list, true
+}
