@@ -312,6 +312,17 @@ func TestConcurrentUse(t *testing.T) {
 	eventually(t, "the last read ends", func() bool { return !w.reading() })
 }
 
+// A cache hit allocates nothing.
+func TestHitAllocations(t *testing.T) {
+	p := newIDP(t, k1().jwk())
+	w := newWorld(t, p.authenticator())
+	token := w.token(t, k1(), p)
+	w.check(t, token, "alice", "")
+	if n := testing.AllocsPerRun(100, func() { _, _ = w.Authenticate(t.Context(), token) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 func BenchmarkAuthenticateHit(b *testing.B) {
 	for _, size := range []int{0, 3000} {
 		p := newIDP(b, k1().jwk())

@@ -12,17 +12,18 @@
 // # Threat model
 //
 //   - A client writes any bytes as a token. They are looked at in order of
-//     cost: shape, algorithm, iss, aud and exp unverified, then the signature.
-//     What fails early fills no cache and reaches no provider; what needs the
-//     provider is limited per issuer, whatever the number of tokens. No input
-//     panics, and a panic all the same refuses one token.
+//     cost: shape, algorithm, iss, aud and exp unverified, then the signature,
+//     and only then everything else. What fails early fills no cache and
+//     reaches no provider; what needs the provider is limited per issuer,
+//     whatever the number of tokens. No input panics, and a panic all the
+//     same refuses one token.
 //   - Whoever writes names and groups in the provider's directory chooses the
 //     values of claims, perhaps the names of some. A payload that two parsers
 //     could read differently is refused: text that is not Unicode, half a
-//     surrogate pair, a name twice, ISS beside iss.
+//     surrogate pair, a name twice. ISS is never taken for iss.
 //   - The author of a ProxyKubeApi names the provider, so the provider is not
-//     trusted either: https to that address only, no redirect, bounded in
-//     bytes and time, at most 100 keys. Nothing it writes comes back in an
+//     trusted either: https only, no redirect, bounded in bytes and time, at
+//     most 100 keys. Nothing it writes comes back in an
 //     error or notice. It can say who its own users are, and nothing else: it
 //     shares no cache entry with another configuration.
 //   - Credentials are secrets. Tokens are kept as digests, and no error holds
@@ -53,6 +54,7 @@
 //	algorithms                  RS256 unless configured    RS, PS, ES, EdDSA (AUTH-4)
 //	crit, b64                   as go-jose supports        401
 //	typ of another token        accepted                   401 (RFC 8725 3.12)
+//	header, aud                 any size                   4 KiB, 64 commas; 16 KiB
 //	base64url, stray bits       accepted                   401
 //	invalid UTF-8, \ud800       U+FFFD                     401 (AUTH-10)
 //	a name twice in an object   the last counts            401

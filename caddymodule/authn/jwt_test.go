@@ -152,6 +152,8 @@ func TestForged(t *testing.T) {
 		{"opaque", "0123456789abcdef", ReasonMalformed},
 		{"empty", "", ReasonMalformed},
 		{"dots", "..", ReasonMalformed},
+		{"header of many members", k1().sign(t, map[string]any{"x": make([]int, maxHeaderCommas)}, claims), ReasonMalformed},
+		{"header too long", strings.Repeat("a", maxHeaderPart+1) + "." + payload + "." + parts[2], ReasonMalformed},
 		{"too long", strings.Repeat("a", maxToken) + ".a.a", ReasonMalformed},
 	}
 	for _, tt := range tests {
@@ -268,6 +270,7 @@ func TestIssuersAndAudiences(t *testing.T) {
 		{"audiences in one string", k1(), p, []any{"aud", "proxy-a proxy-b"}, "", ReasonAudience},
 		{"no audience", k1(), p, []any{"aud", absent}, "", ReasonClaims},
 		{"audience null", k1(), p, []any{"aud", nil}, "", ReasonClaims},
+		{"audiences without end", k1(), p, []any{"aud", append(make([]string, maxAudience/3), "proxy-a")}, "", ReasonClaims},
 		{"audience an empty list", k1(), p, []any{"aud", []string{}}, "", ReasonClaims},
 		{"audience a number", k1(), p, []any{"aud", 1}, "", ReasonClaims},
 		{"audience with a number", k1(), p, []any{"aud", []any{"proxy-a", 1}}, "", ReasonClaims},
@@ -285,6 +288,24 @@ func TestIssuersAndAudiences(t *testing.T) {
 	}
 }
 
+// As kube-apiserver does, for one issuer only.
+func TestGoogleIssuer(t *testing.T) {
+	for issuer, want := range map[string]string{
+		"accounts.google.com":         "https://accounts.google.com",
+		"https://accounts.google.com": "https://accounts.google.com",
+		"idp.example.test":            "idp.example.test",
+	} {
+		raw, err := json.Marshal(issuer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, ok := claims{"iss": raw, "aud": json.RawMessage(`"a"`), "exp": json.RawMessage(`1`)}.registered()
+		if !ok || r.issuer != want {
+			t.Errorf("%s is read as %s, %t", issuer, r.issuer, ok)
+		}
+	}
+}
+
 // AUTH-10 through a whole token, with bytes that no JSON encoder writes.
 func TestPayloadBytes(t *testing.T) {
 	p := newIDP(t, k1().jwk())
@@ -299,6 +320,10 @@ func TestPayloadBytes(t *testing.T) {
 		{"invalid UTF-8", "\"al\xffice\"", "", ReasonClaims},
 		{"lone surrogate", `"al\ud800ice"`, "", ReasonClaims},
 		{"twice", `"alice","sub":"root"`, "", ReasonClaims},
+		{"registered claim twice", `"alice","exp":4102444800`, "", ReasonClaims},
+		{"registered claim twice, once escaped", `"alice","e\u0078p":4102444800`, "", ReasonClaims},
+		{"registered claim escaped", `"alice","\u006ebf":4102444800`, "", ReasonClaims},
+		{"names inside values", `"alice","x":{"iss":"y","exp":1,"a":["}",{"aud":[]}]},"y":"\",\"exp\":1"`, "alice", ""},
 		{"not JSON", `alice`, "", ReasonClaims},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

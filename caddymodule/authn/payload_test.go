@@ -68,7 +68,7 @@ func TestParseClaims(t *testing.T) {
 func FuzzParseClaims(f *testing.F) {
 	for _, seed := range []string{
 		`{"sub":"alice","groups":["dev","ops"]}`, `{"a":"\ud83d\ude80"}`, `{"a":"\ud83d"}`, `{"a":1,"a":2}`,
-		`{"a":{"b":1,"\u0062":2}}`, "{\"a\":\"\xff\"}", `[]`, `{"a":[true,false,null,-1.5e+3]} `, `{"a":"\ufffd"}`,
+		`{"a":{"b":1,"\u0062":2}}`, `{"iss" : "a\\" , "aud":["x","}"],"exp":1 ,"nbf":{"exp":2},"n":-1.5}`, "{\"a\":\"\xff\"}", `[]`, `{"a":[true,false,null,-1.5e+3]} `, `{"a":"\ufffd"}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -94,6 +94,16 @@ func FuzzParseClaims(f *testing.F) {
 		}
 		if err == nil && len(c) != len(plain) {
 			t.Errorf("%d claims, want %d", len(c), len(plain))
+		}
+		// The peek sees the same, or less where names are escaped.
+		peeked, peekErr := peekClaims(payload)
+		if err == nil && peekErr != nil {
+			t.Errorf("the peek refuses: %v", peekErr)
+		}
+		for name, raw := range peeked {
+			if err == nil && string(c[name]) != string(raw) {
+				t.Errorf("the peek reads %q as %q, want %q", name, raw, c[name])
+			}
 		}
 	})
 }

@@ -1,9 +1,11 @@
 package authn
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +22,15 @@ var algorithms = []jose.SignatureAlgorithm{
 	jose.EdDSA,
 }
 
+// What is read before anything is verified is bounded, since anybody may have
+// written it: the header, which go-jose reads several times over, to one with
+// room for a certificate and some dozens of members, and aud to some hundreds.
+const (
+	maxHeaderPart   = 4 << 10
+	maxHeaderCommas = 64
+	maxAudience     = 16 << 10
+)
+
 // otherTypes are the typ of tokens that an issuer signs for the same
 // audience and that are not about a caller (RFC 8725 section 3.12).
 var otherTypes = map[string]bool{
@@ -35,17 +46,22 @@ type jwt struct {
 	signature *jose.JSONWebSignature
 	algorithm jose.SignatureAlgorithm
 	// keyID is the kid, empty for none.
-	keyID  string
-	claims claims
+	keyID string
 	registered
 }
 
 // registered are the claims that say where and when a token counts.
 type registered struct {
-	issuer    string
-	audience  []string
-	expires   int64
-	notBefore *int64
+	issuer   string
+	audience []string
+	expires  int64
+	// notBefore is 0 for none: no clock is before 1970.
+	notBefore int64
+}
+
+func (r *registered) equal(other *registered) bool {
+	return r.issuer == other.issuer && slices.Equal(r.audience, other.audience) &&
+		r.expires == other.expires && r.notBefore == other.notBefore
 }
 
 // looksSigned is the check before all others, cheaper than a hash: three
@@ -56,7 +72,7 @@ func looksSigned(token string) bool {
 	}
 	header, rest, ok := strings.Cut(token, ".")
 	payload, signature, ok2 := strings.Cut(rest, ".")
-	return ok && ok2 && header != "" && payload != "" && signature != "" &&
+	return ok && ok2 && header != "" && len(header) <= maxHeaderPart && payload != "" && signature != "" &&
 		strings.IndexByte(signature, '.') < 0
 }
 
@@ -76,7 +92,7 @@ func parseJWT(token string) (*jwt, *Unauthenticated) {
 	if !plainHeader(header) {
 		return nil, errMalformed
 	}
-	c, err := parseClaims(signature.UnsafePayloadWithoutVerification())
+	c, err := peekClaims(signature.UnsafePayloadWithoutVerification())
 	if err != nil {
 		return nil, errClaims
 	}
@@ -89,29 +105,42 @@ func parseJWT(token string) (*jwt, *Unauthenticated) {
 		signature:  signature,
 		algorithm:  jose.SignatureAlgorithm(header.Algorithm),
 		keyID:      header.KeyID,
-		claims:     c,
 		registered: r,
 	}, nil
 }
 
+// verifiedClaims reads all claims of a token, once its signature is verified.
+// They must say what was seen without.
+func (t *jwt) verifiedClaims() (claims, *Unauthenticated) {
+	c, err := parseClaims(t.signature.UnsafePayloadWithoutVerification())
+	if err != nil {
+		return nil, errClaims
+	}
+	if r, ok := c.registered(); !ok || !r.equal(&t.registered) {
+		return nil, errClaims
+	}
+	return c, nil
+}
+
 // canonical reports whether each part is the one base64url spelling of its
 // bytes, so that a token cannot be written in several ways under one
-// signature and what go-jose verifies is what was sent.
+// signature and what go-jose verifies is what was sent; and whether the
+// header has a bearable number of members.
 func canonical(token string) bool {
-	var room [1024]byte
+	var header []byte
 	for part := range strings.SplitSeq(token, ".") {
 		if strings.ContainsAny(part, "\r\n") { // which the decoder skips
 			return false
 		}
-		buffer := room[:]
-		if n := base64.RawURLEncoding.DecodedLen(len(part)); n > len(buffer) {
-			buffer = make([]byte, n)
-		}
-		if _, err := base64.RawURLEncoding.Strict().Decode(buffer, []byte(part)); err != nil {
+		decoded, err := base64.RawURLEncoding.Strict().DecodeString(part)
+		if err != nil {
 			return false
 		}
+		if header == nil {
+			header = decoded
+		}
 	}
-	return true
+	return bytes.Count(header, []byte{','}) <= maxHeaderCommas
 }
 
 // plainHeader refuses header members that would change what is verified, or
@@ -143,6 +172,9 @@ func (c claims) registered() (r registered, ok bool) {
 	if r.issuer == "accounts.google.com" {
 		r.issuer = "https://accounts.google.com"
 	}
+	if len(c["aud"]) > maxAudience {
+		return r, false
+	}
 	if r.audience, ok = c.textOrList("aud"); !ok || len(r.audience) == 0 {
 		return r, false
 	}
@@ -150,11 +182,9 @@ func (c claims) registered() (r registered, ok bool) {
 		return r, false
 	}
 	if raw := c["nbf"]; raw != nil && string(raw) != "null" {
-		notBefore, ok := numericDate(raw)
-		if !ok {
+		if r.notBefore, ok = numericDate(raw); !ok {
 			return r, false
 		}
-		r.notBefore = &notBefore
 	}
 	return r, true
 }
@@ -192,6 +222,6 @@ func (r *registered) payload() ([]byte, error) {
 		Issuer    string   `json:"iss"`
 		Audience  []string `json:"aud"`
 		Expires   int64    `json:"exp"`
-		NotBefore *int64   `json:"nbf,omitempty"`
+		NotBefore int64    `json:"nbf,omitempty"`
 	}{r.issuer, r.audience, r.expires, r.notBefore})
 }
