@@ -1,0 +1,89 @@
+package proxy
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
+)
+
+// Start is New for a test, which ends with it. A race report or a panic of the
+// proxy fails the test.
+func Start(tb testing.TB, o Options) *Proxy {
+	tb.Helper()
+	p, err := New(tb.Context(), tb.TempDir(), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		p.Stop()
+		if socket, ok := strings.CutPrefix(p.Admin, "unix/"); ok {
+			os.RemoveAll(filepath.Dir(socket))
+		}
+		for _, sign := range []string{"WARNING: DATA RACE", "panic: ", "fatal error: "} {
+			if strings.Contains(p.Output(), sign) {
+				tb.Errorf("the proxy wrote %q:\n%s", sign, p.Output())
+			}
+		}
+		if tb.Failed() {
+			tb.Logf("last lines of the proxy:\n%s", p.lastLines())
+		}
+	})
+	return p
+}
+
+// wait is how long the Must functions wait.
+const wait = 30 * time.Second
+
+// MustServe waits until a cluster is Ready.
+func (p *Proxy) MustServe(tb testing.TB, namespace, name string) *ClusterStatus {
+	tb.Helper()
+	return p.MustCluster(tb, namespace, name, func(s *ClusterStatus) bool { return strings.HasPrefix(s.Ready(), "True/") })
+}
+
+// MustCluster waits until the status of a cluster is as wanted.
+func (p *Proxy) MustCluster(tb testing.TB, namespace, name string, want func(*ClusterStatus) bool) *ClusterStatus {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), wait)
+	defer cancel()
+	s, err := p.WaitCluster(ctx, namespace, name, want)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// MustAudit waits for an audit line.
+func (p *Proxy) MustAudit(tb testing.TB, match func(Entry) bool) Entry {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), wait)
+	defer cancel()
+	e, err := p.WaitAudit(ctx, match)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return e
+}
+
+// MustWrite is WriteManifest of objects for a test.
+func (p *Proxy) MustWrite(tb testing.TB, file string, objects ...any) {
+	tb.Helper()
+	if err := p.WriteManifest(file, Manifests(objects...)); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Kubectl is a kubectl for a cluster behind the proxy, with a fresh home.
+func (p *Proxy) Kubectl(tb testing.TB, namespace, name, token string) kube.Kubectl {
+	tb.Helper()
+	dir := tb.TempDir()
+	file := filepath.Join(dir, "kubeconfig")
+	if err := p.WriteKubeconfig(file, namespace, name, token); err != nil {
+		tb.Fatal(err)
+	}
+	return kube.Kubectl{Kubeconfig: file, Home: filepath.Join(dir, "home")}
+}
