@@ -22,9 +22,10 @@ const defaultStreamCloseDelay = 24 * time.Hour
 // to Caddy's own, so each goes directly before the anchor in turn (CONF-2).
 func init() {
 	httpcaddyfile.RegisterGlobalOption("proxyauth", parseGlobalOption)
+	httpcaddyfile.RegisterHandlerDirective("proxyauth_health", parseHealth)
 	httpcaddyfile.RegisterHandlerDirective("proxyauth_authenticate", parseAuthenticate)
 	httpcaddyfile.RegisterDirective("proxyauth", parseProxyauth)
-	for _, directive := range []string{"proxyauth_authenticate", "proxyauth"} {
+	for _, directive := range []string{"proxyauth_health", "proxyauth_authenticate", "proxyauth"} {
 		httpcaddyfile.RegisterDirectiveOrder(directive, httpcaddyfile.Before, "abort")
 	}
 }
