@@ -33,6 +33,10 @@ var active struct {
 // proxy answers 503 until it is there.
 const firstListTimeout = 30 * time.Second
 
+// refreshIssuers is how often the keys of idle issuers are looked at; they
+// are read when they are due.
+const refreshIssuers = time.Minute
+
 // runtime is what survives a Caddy reload: the source, the clusters compiled
 // from it, their authenticators and connections.
 type runtime struct {
@@ -169,10 +173,15 @@ func (rt *runtime) changed() {
 func (rt *runtime) loop(ctx context.Context, compiled func()) {
 	recheck := time.NewTimer(time.Hour)
 	defer recheck.Stop()
+	refresh := time.NewTicker(refreshIssuers)
+	defer refresh.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-refresh.C:
+			rt.refreshIssuers()
+			continue
 		case <-rt.wake:
 		case <-recheck.C:
 			if rt.snapshot.Load() == nil {
@@ -182,6 +191,16 @@ func (rt *runtime) loop(ctx context.Context, compiled func()) {
 		next := rt.rebuild()
 		compiled()
 		recheck.Reset(next)
+	}
+}
+
+// refreshIssuers has the keys of issuers read again that are due, so that a
+// cluster without traffic knows of an issuer that cannot be asked.
+func (rt *runtime) refreshIssuers() {
+	for _, c := range rt.clusters() {
+		if a, ok := c.auth.(interface{ Refresh() }); ok {
+			a.Refresh()
+		}
 	}
 }
 
