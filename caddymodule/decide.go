@@ -139,9 +139,6 @@ func (h *Handler) authenticate(r *http.Request, d *decision) *refusal {
 	if d.cluster.spec.Mode != v1.ModeFrontProxy {
 		d.authorization = []string{"Bearer " + token}
 	}
-	if repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
-		repl.Set("http.auth.user.id", d.id.Name)
-	}
 	return nil
 }
 
@@ -163,7 +160,12 @@ func (h *Handler) authorize(r *http.Request, a *auditor, d *decision) *refusal {
 	c := d.cluster
 	if refused := c.forward(d); refused != nil {
 		identityRefused.WithLabelValues(string(refused.Reason)).Inc()
+		// What is refused is written nowhere, the audit line included.
+		d.id = nil
 		return forbidden("upstream_identity_refused", "%s", refused.Message())
+	}
+	if repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok && d.id != nil {
+		repl.Set("http.auth.user.id", d.id.Name)
 	}
 	frontProxy := c.spec.Mode == v1.ModeFrontProxy
 	if identity.HasImpersonation(r.Header) {
