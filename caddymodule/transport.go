@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
@@ -60,8 +61,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := c.pair.RoundTrip(out)
 	if err != nil {
 		// The reason why the body ended says more than the broken request.
-		if body.err != nil && isBodyTooLarge(body.err) {
-			return nil, body.err
+		if failed := body.failed.Load(); failed != nil && isBodyTooLarge(*failed) {
+			return nil, *failed
 		}
 		return nil, err
 	}
@@ -102,17 +103,16 @@ func (d *decision) outgoing(r *http.Request, body *bodyWatcher) *http.Request {
 }
 
 // bodyWatcher remembers why reading the client's body failed. The transport
-// reads on another goroutine, but has stopped when RoundTrip returned an
-// error that came from the body.
+// reads it on another goroutine.
 type bodyWatcher struct {
 	io.ReadCloser
-	err error
+	failed atomic.Pointer[error]
 }
 
 func (b *bodyWatcher) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF && b.err == nil {
-		b.err = err
+	if err != nil && err != io.EOF {
+		b.failed.CompareAndSwap(nil, &err)
 	}
 	return n, err
 }
