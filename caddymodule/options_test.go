@@ -1,0 +1,129 @@
+package caddymodule
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+)
+
+// Section 15: defaults, then the environment, then the option.
+func TestOptions(t *testing.T) {
+	dir := t.TempDir()
+	defaults := runtimeOptions{
+		Directory: dir, Namespace: "proxyauth",
+		AllowedModes:       []v1.UpstreamMode{v1.ModePassthrough},
+		AudienceValidation: "enforce",
+		UpstreamClientTTL:  300 * time.Second, TokenCacheTTL: 30 * time.Second, ProbeInterval: time.Minute,
+	}
+	with := func(change func(*runtimeOptions)) runtimeOptions {
+		o := defaults
+		change(&o)
+		return o
+	}
+	for name, tc := range map[string]struct {
+		app  App
+		env  map[string]string
+		want runtimeOptions
+	}{
+		"defaults": {want: defaults},
+		"environment": {
+			env: map[string]string{
+				"POD_NAMESPACE": "pods", "OIDC_AUDIENCE_VALIDATION": "warn",
+				"PROXY_UPSTREAM_CLIENT_TTL": "60", "OIDC_TOKEN_CACHE_TTL": "10s",
+			},
+			want: with(func(o *runtimeOptions) {
+				o.Namespace, o.AudienceValidation = "pods", "warn"
+				o.UpstreamClientTTL, o.TokenCacheTTL = time.Minute, 10*time.Second
+			}),
+		},
+		"the option wins over the environment": {
+			app: App{Namespace: "own", AudienceValidation: "off", TokenCacheTTL: Duration(time.Second)},
+			env: map[string]string{"POD_NAMESPACE": "pods", "OIDC_AUDIENCE_VALIDATION": "warn", "OIDC_TOKEN_CACHE_TTL": "nonsense"},
+			want: with(func(o *runtimeOptions) {
+				o.Namespace, o.AudienceValidation, o.TokenCacheTTL = "own", "off", time.Second
+			}),
+		},
+		"lists are sets": {
+			app: App{AllowedModes: []string{"Passthrough", "FrontProxy", "Passthrough"}, ReferenceNamespaces: []string{"b", "a", "b"}},
+			want: with(func(o *runtimeOptions) {
+				o.AllowedModes = []v1.UpstreamMode{v1.ModeFrontProxy, v1.ModePassthrough}
+				o.ReferenceNamespaces = []string{"a", "b"}
+			}),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clearEnv(t)
+			for k, v := range tc.env {
+				t.Setenv(k, v)
+			}
+			tc.app.Directory = dir
+			got, err := tc.app.options()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			if got.key() == with(func(o *runtimeOptions) { o.Namespace = "another" }).key() {
+				t.Error("other options have the same key")
+			}
+		})
+	}
+}
+
+func clearEnv(t *testing.T) {
+	for _, k := range []string{"POD_NAMESPACE", "OIDC_AUDIENCE_VALIDATION", "PROXY_UPSTREAM_CLIENT_TTL", "OIDC_TOKEN_CACHE_TTL"} {
+		t.Setenv(k, "")
+	}
+}
+
+// A bad configuration fails with a reason that says what to change.
+func TestBadOptions(t *testing.T) {
+	dir := t.TempDir()
+	for name, tc := range map[string]struct {
+		app  App
+		env  map[string]string
+		want string
+	}{
+		"no source":             {app: App{}, want: "no source: set directory"},
+		"two sources":           {app: App{Directory: dir, Kubernetes: &KubernetesSource{}}, want: "exclude each other"},
+		"kubernetes":            {app: App{Kubernetes: &KubernetesSource{}}, want: "kubernetes is not supported by this version"},
+		"no such directory":     {app: App{Directory: dir + "/none"}, want: "reading the directory of clusters"},
+		"unknown mode":          {app: App{Directory: dir, AllowedModes: []string{"Passthrough", "frontproxy"}}, want: `allowed_modes: unknown value "frontproxy"`},
+		"without Passthrough":   {app: App{Directory: dir, AllowedModes: []string{"FrontProxy"}}, want: "allowed_modes must contain Passthrough"},
+		"audience_validation":   {app: App{Directory: dir, AudienceValidation: "on"}, want: "audience_validation: unknown value"},
+		"audience in env":       {app: App{Directory: dir}, env: map[string]string{"OIDC_AUDIENCE_VALIDATION": "no"}, want: "audience_validation: unknown value"},
+		"duration in env":       {app: App{Directory: dir}, env: map[string]string{"PROXY_UPSTREAM_CLIENT_TTL": "soon"}, want: "environment variable PROXY_UPSTREAM_CLIENT_TTL"},
+		"impersonation":         {app: App{Directory: dir, Impersonation: "allow"}, want: "impersonation: unknown value"},
+		"proxy_cookies":         {app: App{Directory: dir, ProxyCookies: "true"}, want: "proxy_cookies: unknown value"},
+		"namespace":             {app: App{Directory: dir, Namespace: "Proxy"}, want: `namespace "Proxy"`},
+		"reference namespace":   {app: App{Directory: dir, ReferenceNamespaces: []string{"a/b"}}, want: `namespace "a/b"`},
+		"public_url":            {app: App{Directory: dir, PublicURL: "https://user@k8s.example.com"}, want: "public_url must be"},
+		"public_url with query": {app: App{Directory: dir, PublicURL: "https://k8s.example.com?x"}, want: "public_url must be"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clearEnv(t)
+			for k, v := range tc.env {
+				t.Setenv(k, v)
+			}
+			if _, err := tc.app.options(); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v, want one with %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// printable keeps control characters of an object from the admin's terminal.
+func TestPrintable(t *testing.T) {
+	for in, want := range map[string]string{
+		"": "-", "plain": "plain", "é": "é", "a\x1b[31mb": "a?[31mb", "a\nb\tc": "a?b?c", "a\u0085b": "a?b",
+	} {
+		if got := printable(in); got != want {
+			t.Errorf("printable(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
