@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"net/http"
 	"path/filepath"
 	"testing"
 	"time"
@@ -77,4 +78,14 @@ func (a *APIServer) MustAudit(tb testing.TB, match func(*auditv1.Event) bool) []
 		tb.Fatal(err)
 	}
 	return events
+}
+
+// MustWhoAmI is WhoAmI for a test.
+func MustWhoAmI(tb testing.TB, client *http.Client, base string, header http.Header) *Review {
+	tb.Helper()
+	r, err := WhoAmI(tb.Context(), client, base, header)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return r
 }

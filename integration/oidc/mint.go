@@ -134,9 +134,11 @@ func FlipSignatureBit(token string) string {
 }
 
 // APIToken is a long-lived opaque token of a machine, good for nothing but
-// token exchange.
+// token exchange. The ~ keeps it from being base64: the library takes what it
+// can decode for an access token in its old, unauthenticated encryption, and
+// one time in many finds a subject in the noise.
 func (p *Provider) APIToken(username string) string {
-	return p.registerAPIToken(username, "api-"+rand.Text()+rand.Text())
+	return p.registerAPIToken(username, "api~"+rand.Text()+rand.Text())
 }
 
 // APITokenJWS is the same in the form of a JWS without an issuer, as Kanidm's.

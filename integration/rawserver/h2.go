@@ -1,8 +1,11 @@
 package rawserver
 
 import (
+	"context"
 	"crypto/tls"
 	"io"
+	"log"
+	"net"
 	"net/http"
 	"time"
 
@@ -11,13 +14,43 @@ import (
 
 // serveH2 answers the requests of one HTTP/2 connection.
 func (s *Server) serveH2(tc *tls.Conn) {
-	server := &http2.Server{MaxConcurrentStreams: 1000, IdleTimeout: 0}
-	server.ServeConn(tc, &http2.ServeConnOpts{
-		Context:    s.ctx,
-		BaseConfig: &http.Server{ReadHeaderTimeout: time.Minute, ErrorLog: discardLog},
-		Handler:    s.netHTTPHandler(tc),
-	})
+	l := &oneConn{conn: make(chan net.Conn, 1), closed: make(chan struct{}), addr: tc.LocalAddr()}
+	l.conn <- tc
+	var protocols http.Protocols
+	protocols.SetHTTP2(true)
+	server := &http.Server{
+		Handler:           s.netHTTPHandler(tc),
+		Protocols:         &protocols,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 1000},
+		ReadHeaderTimeout: time.Minute,
+		BaseContext:       func(net.Listener) context.Context { return s.ctx },
+		ErrorLog:          log.New(io.Discard, "", 0),
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			if state == http.StateClosed {
+				close(l.closed)
+			}
+		},
+	}
+	_ = server.Serve(l) // until the connection is closed
 }
+
+// oneConn is a listener that gives one connection and ends with it.
+type oneConn struct {
+	conn   chan net.Conn
+	closed chan struct{}
+	addr   net.Addr
+}
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conn:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+func (l *oneConn) Close() error   { return nil }
+func (l *oneConn) Addr() net.Addr { return l.addr }
 
 // GoAway makes a HandleConn function for the next n HTTP/2 connections: each
 // reads one request, answers GOAWAY that says none was processed, and closes.

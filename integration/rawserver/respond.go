@@ -6,13 +6,10 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"io"
-	"log"
 	"net/http"
 	"strings"
 	"time"
 )
-
-var discardLog = log.New(io.Discard, "", 0)
 
 // Answer responds whole: reads the request's body and sends this.
 func Answer(code int, contentType string, body []byte, fields ...Field) Handler {
