@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 )
 
 // Start is StartAPIServer for a test, which ends with it.
@@ -88,4 +91,33 @@ func MustWhoAmI(tb testing.TB, client *http.Client, base string, header http.Hea
 		tb.Fatal(err)
 	}
 	return r
+}
+
+// MustAllow waits until the authorizer allows a verb on a resource of the core
+// group in a namespace to a user: a binding takes effect a moment after it was
+// made.
+func (a *APIServer) MustAllow(tb testing.TB, user string, groups []string, verb, resource, namespace string) {
+	tb.Helper()
+	client, err := authorizationclient.NewForConfig(a.AdminConfig())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
+	defer cancel()
+	for {
+		review, err := client.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: user, Groups: groups,
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Resource: resource, Namespace: namespace},
+			},
+		}, metav1.CreateOptions{})
+		if err == nil && review.Status.Allowed {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			tb.Fatalf("waiting until %s may %s %s in %q: %v (last: %v)", user, verb, resource, namespace, ctx.Err(), err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }

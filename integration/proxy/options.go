@@ -19,8 +19,9 @@ type Options struct {
 	// AllowedModes default to Passthrough and FrontProxy.
 	AllowedModes []string
 	// Settings are further lines of the global option proxyauth, Global of the
-	// global options block, Site of the site's block, Sites whole site blocks.
-	Settings, Global, Site, Sites string
+	// global options block, Servers of its servers block, Site of the site's
+	// block, Sites whole site blocks.
+	Settings, Global, Servers, Site, Sites string
 	// Directive replaces `proxyauth /clusters/*` in the site's block.
 	Directive string
 	// Hosts are further addresses of the site; https://127.0.0.1 and
@@ -98,6 +99,7 @@ func (o *Options) caddyfile() string {
 	line(3, "read_header 10s")
 	line(3, "idle 5m")
 	line(2, "}")
+	block(2, o.Servers)
 	line(1, "}")
 	line(1, "proxyauth {")
 	if o.Hub != "" {
