@@ -29,6 +29,8 @@ type decision struct {
 	// upgrade is the lower-cased protocol of an upgrade request, or empty.
 	upgrade string
 	scrub   identity.ScrubOptions
+	// impersonation is what `impersonation forward` passes on, whole.
+	impersonation http.Header
 
 	// upstream is the value the dynamic source named for this request
 	// (CONF-1); the transport dials for nothing else.
@@ -174,6 +176,7 @@ func (h *Handler) authorize(r *http.Request, a *auditor, d *decision) *refusal {
 			return forbidden("impersonation_denied", "impersonation is not allowed through this proxy")
 		case h.app.impersonation == impersonationForward && frontProxy:
 			d.scrub.KeepImpersonation = true
+			d.impersonation = identity.Impersonation(r.Header)
 		default:
 			a.stripped = true
 		}

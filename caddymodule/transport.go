@@ -92,6 +92,7 @@ func (d *decision) outgoing(r *http.Request, body *bodyWatcher) *http.Request {
 
 	h := maps.Clone(r.Header)
 	identity.Scrub(h, d.scrub)
+	maps.Copy(h, d.impersonation)
 	d.cluster.setVia(h, r)
 	if d.fwd != nil {
 		d.fwd.Assert(h)

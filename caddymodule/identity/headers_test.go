@@ -270,3 +270,23 @@ func BenchmarkAssert(b *testing.B) {
 		f.Assert(h)
 	}
 }
+
+// ID-6: what Scrub leaves with KeepImpersonation and what Impersonation gives
+// is the same set, so that putting it back adds nothing.
+func TestImpersonationIsWhatScrubLeaves(t *testing.T) {
+	h := http.Header{
+		"Impersonate-User": {"bob"}, "Impersonate-Group": {"a", "b"}, "impersonate-uid": {"7"}, "Impersonate-Extra-A_b": {"x"},
+		"Impersonate_User": {"root"}, "Impersonate.Group": {"root"}, "Accept": {"*/*"}, "X-Remote-User": {"root"}, "Impersonate": {"x"},
+	}
+	want := http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"a", "b"}, "impersonate-uid": {"7"}, "Impersonate-Extra-A_b": {"x"}}
+	if diff := cmp.Diff(want, Impersonation(h)); diff != "" {
+		t.Errorf("the set (-want +got):\n%s", diff)
+	}
+	Scrub(h, ScrubOptions{KeepImpersonation: true})
+	if diff := cmp.Diff(want, Impersonation(h)); diff != "" {
+		t.Errorf("the set after Scrub (-want +got):\n%s", diff)
+	}
+	if got := Impersonation(http.Header{"Accept": {"*/*"}}); len(got) != 0 {
+		t.Errorf("a set of nothing: %v", got)
+	}
+}

@@ -76,6 +76,19 @@ func HasImpersonation(h http.Header) bool {
 	return false
 }
 
+// Impersonation returns the Impersonate-* lines of h that KeepImpersonation
+// leaves. Whoever forwards the set puts it back after the hop-by-hop headers
+// were removed: a client's Connection must not make a subset of it (ID-6).
+func Impersonation(h http.Header) http.Header {
+	set := http.Header{}
+	for key, values := range h {
+		if foldedHasPrefix(key, impersonatePrefix) && key[len(impersonatePrefix)-1] == '-' {
+			set[key] = values
+		}
+	}
+	return set
+}
+
 // ScrubResponse removes Set-Cookie from an apiserver's answer, unless cookies
 // are kept: all clusters of the path form share one origin, and one of them
 // must not set a cookie for another (ID-5).
