@@ -124,31 +124,45 @@ func (c *H2) Open(fields []Field, end bool) (*Stream, error) {
 	c.nextID += 2
 	c.streams[s.id] = s
 	err := c.err
-	maxFrame := c.maxFrame
 	c.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
+	return s, c.writeFields(s.id, fields, end)
+}
+
+// Trailers sends fields after the body and ends it.
+func (s *Stream) Trailers(fields []Field) error {
+	s.c.write.Lock()
+	defer s.c.write.Unlock()
+	return s.c.writeFields(s.id, fields, true)
+}
+
+// writeFields sends a header block; the caller holds the lock for writing.
+func (c *H2) writeFields(id uint32, fields []Field, end bool) error {
+	c.mu.Lock()
+	maxFrame := c.maxFrame
+	c.mu.Unlock()
 	c.encBuf.Reset()
 	for _, f := range fields {
 		if err := c.enc.WriteField(hpack.HeaderField{Name: f.Name, Value: f.Value}); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	block := c.encBuf.Bytes()
 	first := block[:min(len(block), maxFrame)]
 	block = block[len(first):]
-	if err := c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: s.id, BlockFragment: first, EndStream: end, EndHeaders: len(block) == 0}); err != nil {
-		return nil, err
+	if err := c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: first, EndStream: end, EndHeaders: len(block) == 0}); err != nil {
+		return err
 	}
 	for len(block) > 0 {
 		part := block[:min(len(block), maxFrame)]
 		block = block[len(part):]
-		if err := c.framer.WriteContinuation(s.id, len(block) == 0, part); err != nil {
-			return nil, err
+		if err := c.framer.WriteContinuation(id, len(block) == 0, part); err != nil {
+			return err
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // Write sends data within the windows the server grants.

@@ -75,10 +75,12 @@ type Request struct {
 	// probe user, or one, or a GET /version, that names nobody at all.
 	Probe bool
 
-	body io.Reader
-	mu   sync.Mutex
-	raw  bytes.Buffer // HTTP/1.1 only
-	read int64
+	body    io.Reader
+	trailer func() http.Header // HTTP/2 only
+	mu      sync.Mutex
+	raw     bytes.Buffer // HTTP/1.1 only
+	read    int64
+	ended   bool
 }
 
 // rawLimit bounds what is kept of one request.
@@ -147,8 +149,20 @@ func (r *Request) Read(p []byte) (int, error) {
 	n, err := r.body.Read(p)
 	r.mu.Lock()
 	r.read += int64(n)
+	r.ended = r.ended || err == io.EOF
 	r.mu.Unlock()
 	return n, err
+}
+
+// Trailer is what followed the body, once that was read to its end. On HTTP/2
+// alone: on HTTP/1.1 trailers are among the Raw bytes.
+func (r *Request) Trailer() http.Header {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.trailer == nil || !r.ended {
+		return nil
+	}
+	return r.trailer()
 }
 
 // BodyBytes is how much of the body has been read.

@@ -341,7 +341,7 @@ func (s *Server) respond(w *Writer, r *Request) {
 func (s *Server) netHTTPHandler(tc *tls.Conn) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, hr *http.Request) {
 		r := s.newRequest(tc, hr, nil)
-		r.body = hr.Body
+		r.body, r.trailer = hr.Body, func() http.Header { return hr.Trailer }
 		s.respond(&Writer{h2: rw, ctx: hr.Context()}, r)
 	})
 }

@@ -1,0 +1,10 @@
+// Package hostile holds the tests of what a client, a token or an apiserver
+// may send to the proxy although it should not: smuggled and misspelt header
+// lines, forged tokens, paths in every spelling, protocol switches that nobody
+// asked for, bodies that never come.
+//
+// They run the program as operators do, between bytes of the tests' own choice
+// on both sides: rawclient in front, rawserver behind. One proxy with one
+// provider and four recording upstreams is shared by most of them; tests that
+// need another configuration start their own.
+package hostile
