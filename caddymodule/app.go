@@ -85,6 +85,11 @@ type App struct {
 
 	runtime    *runtime
 	runtimeKey string
+
+	// inForce says that all apps of this configuration have started.
+	inForce bool
+	// displaced is the logger that Start replaced.
+	displaced *zap.Logger
 }
 
 // KubernetesSource says how the hub's API is reached.
@@ -118,7 +123,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
-	if err := a.followExit(ctx); err != nil {
+	if err := a.followEvents(ctx); err != nil {
 		return err
 	}
 	a.runtimeKey = options.key()
@@ -131,10 +136,18 @@ func (a *App) Provision(ctx caddy.Context) error {
 }
 
 // Start lets the runtime read its clusters. An origin that cannot be read is an
-// error here; later it changes nothing.
+// error here; later it changes nothing. Whatever is in force stays so: another
+// app of this configuration may yet fail to start.
 func (a *App) Start() error {
-	liveLogger.Store(a.logger)
+	a.displaced = liveLogger.Swap(a.logger)
 	return a.runtime.start()
+}
+
+// started hears that all apps have started: from now on this configuration is
+// in force.
+func (a *App) started() {
+	a.inForce = true
+	a.runtime.takeOver()
 }
 
 // Stop does nothing: the runtime goes on for the configuration that replaces
@@ -142,22 +155,27 @@ func (a *App) Start() error {
 func (a *App) Stop() error { return nil }
 
 // Cleanup gives the reference on the runtime back. It runs after a failed
-// Provision too.
+// Provision or Start too.
 func (a *App) Cleanup() error {
+	if !a.inForce {
+		liveLogger.CompareAndSwap(a.logger, a.displaced)
+	}
 	if a.runtimeKey == "" {
 		return nil
 	}
 	return releaseRuntime(a.runtimeKey)
 }
 
-// followExit ends the streams when the process ends (STREAM-2). Caddy emits
-// "stopping" before it stops anything, on a reload too.
-func (a *App) followExit(ctx caddy.Context) error {
+// followEvents takes part in the life of the process. Caddy emits "started"
+// when all apps of this configuration have started, and "stopping" before it
+// stops anything, on a reload too.
+func (a *App) followEvents(ctx caddy.Context) error {
 	mod, err := ctx.App("events")
 	if err != nil {
 		return fmt.Errorf("loading the events app: %w", err)
 	}
-	return mod.(*caddyevents.App).On("stopping", exitHandler{a})
+	events := mod.(*caddyevents.App)
+	return errors.Join(events.On("started", startHandler{a}), events.On("stopping", exitHandler{a}))
 }
 
 // shutdownTimes are Caddy's own two: how long the listeners stay after the

@@ -43,7 +43,7 @@ type cluster struct {
 // the same, the trust gate when the set is, and the authenticator when the
 // resolved auth_config is.
 func (rt *runtime) assemble(spec *k8swatch.Cluster, old *cluster) *cluster {
-	if old != nil && old.spec == spec {
+	if old != nil && old.spec == spec && old.streams == openStreams.groupOf(spec) {
 		return old
 	}
 	c := &cluster{
@@ -57,7 +57,7 @@ func (rt *runtime) assemble(spec *k8swatch.Cluster, old *cluster) *cluster {
 	if !spec.Enabled {
 		return c
 	}
-	c.streams = openStreams.group(spec.Key, spec.Target.Canonical)
+	c.streams = openStreams.groupOf(spec)
 	if c.closed != nil {
 		return c
 	}

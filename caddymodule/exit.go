@@ -17,6 +17,15 @@ func init() {
 	caddy.OnExit(finishExit)
 }
 
+// startHandler hears that all apps have started.
+type startHandler struct{ app *App }
+
+// Handle puts the configuration into force.
+func (h startHandler) Handle(context.Context, caddy.Event) error {
+	h.app.started()
+	return nil
+}
+
 // exitHandler hears that Caddy is stopping.
 type exitHandler struct{ app *App }
 
@@ -29,5 +38,8 @@ func (e exitHandler) Handle(context.Context, caddy.Event) error {
 	return nil
 }
 
-// Interface guard.
-var _ caddyevents.Handler = exitHandler{}
+// Interface guards.
+var (
+	_ caddyevents.Handler = startHandler{}
+	_ caddyevents.Handler = exitHandler{}
+)

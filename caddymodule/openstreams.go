@@ -35,11 +35,15 @@ func newStreamBook() *streamBook {
 	return &streamBook{registry: upstream.NewRegistry(), groups: make(map[groupKey]*upstream.Group)}
 }
 
-// group returns the streams of a cluster at one address.
-func (b *streamBook) group(key k8swatch.Key, target string) *upstream.Group {
+// groupOf returns the group for the streams of a cluster at its address, nil
+// for one that is disabled: it has none. A group that ended is replaced.
+func (b *streamBook) groupOf(c *k8swatch.Cluster) *upstream.Group {
+	if !c.Enabled {
+		return nil
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	k := groupKey{key, target}
+	k := groupKey{c.Key, c.Target.Canonical}
 	g := b.groups[k]
 	if g == nil {
 		g = b.registry.NewGroup()

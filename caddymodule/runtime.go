@@ -22,8 +22,9 @@ import (
 // it, with its clusters, caches and connections.
 var runtimes = caddy.NewUsagePool()
 
-// active lists the started runtimes, the newest last. Two are active only
-// while a reload replaces one by the other.
+// active lists the runtimes of the configurations that have come into force,
+// the newest last. Two are active only while a reload replaces one by the
+// other.
 var active struct {
 	sync.Mutex
 	list []*runtime
@@ -111,17 +112,21 @@ func newRuntime(o runtimeOptions) (*runtime, error) {
 // first one did.
 func (rt *runtime) start() error {
 	rt.startOnce.Do(func() { rt.startErr = rt.run() })
-	if rt.startErr != nil {
-		return rt.startErr
-	}
+	return rt.startErr
+}
+
+// takeOver makes this the runtime that decides over the streams: those of
+// clusters that it does not have end. It is not part of start, since a
+// configuration that fails to start as a whole changes nothing.
+func (rt *runtime) takeOver() {
 	active.Lock()
 	if !slices.Contains(active.list, rt) {
 		active.list = append(active.list, rt)
 	}
 	active.Unlock()
-	// The clusters of this runtime may not be those of the one before.
 	openStreams.follow(rt)
-	return nil
+	// The runtime before it may have ended a group that only this one knew.
+	rt.changed()
 }
 
 func (rt *runtime) run() error {
@@ -250,9 +255,15 @@ func (rt *runtime) clusters() map[k8swatch.Key]*cluster {
 // streams are not ended here: those of a reload go on, and those of an exit
 // end as exit.go says.
 func (rt *runtime) Destruct() error {
+	tookOver := currentRuntime() == rt
 	active.Lock()
 	active.list = slices.DeleteFunc(active.list, func(other *runtime) bool { return other == rt })
 	active.Unlock()
+	if before := currentRuntime(); tookOver && before != nil {
+		// The configuration failed after all. The streams that it ended are
+		// lost, but the runtime before it must not go on with their groups.
+		before.changed()
+	}
 	if rt.cancel != nil {
 		rt.cancel()
 		rt.done.Wait()

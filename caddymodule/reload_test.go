@@ -1,0 +1,246 @@
+package caddymodule
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+)
+
+// load runs a configuration whose clusters come from a directory and whose
+// server listens on an address; an address in use makes its start fail.
+func load(directory, listen string) error {
+	config, err := json.Marshal(map[string]any{
+		"admin":   map[string]any{"disabled": true, "config": map[string]any{"persist": false}},
+		"logging": map[string]any{"logs": map[string]any{"default": map[string]any{"writer": map[string]any{"output": "discard"}}}},
+		"apps": map[string]any{
+			"proxyauth": map[string]any{"directory": directory},
+			"http": map[string]any{"servers": map[string]any{"site": map[string]any{
+				"listen": []string{listen},
+				"routes": []any{map[string]any{"handle": []any{map[string]any{"handler": "proxyauth"}}}},
+			}}},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return caddy.Load(config, true)
+}
+
+func mustLoad(t *testing.T, directory, listen string) {
+	t.Helper()
+	if err := load(directory, listen); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// directoryOf makes a directory with these clusters of namespace team-a.
+func directoryOf(t *testing.T, clusters ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range clusters {
+		writeCluster(t, dir, name, "https://127.0.0.1:1")
+	}
+	return dir
+}
+
+func writeCluster(t *testing.T, dir, name, url string) {
+	t.Helper()
+	manifest := fmt.Sprintf("{apiVersion: weebo.si.rs/v1, kind: ProxyKubeApi, metadata: {name: %s, namespace: team-a}, spec: {service: {ExternalService: {url: '%s'}}, auth_config: {disable_validation: true}}}", name, url)
+	if err := os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(manifest), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// openWatch opens a stream of a running cluster, as the transport does.
+func openWatch(t *testing.T, name string) *http.Response {
+	t.Helper()
+	c := currentRuntime().clusters()[k8swatch.Key{Namespace: "team-a", Name: name}]
+	if c == nil || c.streams == nil {
+		t.Fatalf("no cluster %s is running", name)
+	}
+	r, w := io.Pipe()
+	t.Cleanup(func() { w.Close() })
+	res := &http.Response{StatusCode: http.StatusOK, ContentLength: -1, Header: http.Header{"Content-Type": {"application/json"}}, Body: r}
+	go func() {
+		for {
+			if _, err := io.WriteString(w, "{}\n"); err != nil {
+				return
+			}
+		}
+	}()
+	c.streams.Track(res, upstream.Watch)
+	return res
+}
+
+func mustFlow(t *testing.T, res *http.Response) {
+	t.Helper()
+	if _, err := io.CopyN(io.Discard, res.Body, 1<<10); err != nil {
+		t.Errorf("the stream ended: %v", err)
+	}
+}
+
+func mustEnd(t *testing.T, res *http.Response) {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, res.Body)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("the watch did not end cleanly: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the stream goes on")
+	}
+}
+
+// runtimesInUse counts the runtimes that are held, started or not.
+func runtimesInUse() int {
+	n := 0
+	runtimes.Range(func(any, any) bool { n++; return true })
+	return n
+}
+
+// STREAM-1: a configuration that fails to start changes nothing, whichever of
+// its apps had already started: neither the streams nor the clusters of the
+// one that goes on serving.
+func TestFailedReload(t *testing.T) {
+	t.Cleanup(func() { _ = caddy.Stop() })
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	mustLoad(t, directoryOf(t, "a"), "127.0.0.1:0")
+	serving := currentRuntime()
+	before := openWatch(t, "a")
+	mustFlow(t, before)
+
+	other := directoryOf(t, "b")
+	// Caddy starts apps in random order.
+	for range 12 {
+		if err := load(other, busy.Addr().String()); err == nil || !strings.Contains(err.Error(), "in use") {
+			t.Fatalf("the address is in use, but Caddy says: %v", err)
+		}
+		if currentRuntime() != serving {
+			t.Fatal("the runtime that serves is not the current one")
+		}
+	}
+	mustFlow(t, before)
+	after := openWatch(t, "a")
+	mustFlow(t, after)
+	if n := runtimesInUse(); n != 1 {
+		t.Errorf("%d runtimes are in use, want 1", n)
+	}
+
+	mustLoad(t, other, "127.0.0.1:0")
+	mustEnd(t, before)
+	mustEnd(t, after)
+	if n := runtimesInUse(); n != 1 || currentRuntime() == serving {
+		t.Errorf("%d runtimes are in use, want the new one alone", n)
+	}
+}
+
+// A configuration can still fail when its apps have started (its remote admin
+// endpoint, its config loader): the runtime before it serves again, with the
+// streams that it had.
+func TestRuntimeServesAgain(t *testing.T) {
+	t.Cleanup(func() { _ = caddy.Stop() })
+	mustLoad(t, directoryOf(t, "a"), "127.0.0.1:0")
+	serving := currentRuntime()
+
+	options := serving.options
+	options.Directory = directoryOf(t, "b")
+	other, err := acquireRuntime(options.key(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.start(); err != nil {
+		t.Fatal(err)
+	}
+	other.takeOver()
+	if currentRuntime() != other {
+		t.Error("the runtime that took over does not serve")
+	}
+	if err := releaseRuntime(options.key()); err != nil {
+		t.Fatal(err)
+	}
+	if currentRuntime() != serving {
+		t.Fatal("the runtime before it does not serve again")
+	}
+	waitFlow(t, "a")
+}
+
+// waitFlow waits until new streams of a cluster do not end at once.
+func waitFlow(t *testing.T, name string) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		res := openWatch(t, name)
+		if n, err := io.CopyN(io.Discard, res.Body, 1<<10); err == nil {
+			return
+		} else if !errors.Is(err, io.EOF) || time.Now().After(deadline) {
+			t.Fatalf("new streams end at once (%d bytes): %v", n, err)
+		}
+	}
+}
+
+// While a configuration starts, the runtime in force follows its own clusters:
+// that must not end what the new one has prepared.
+func TestTakeOverAfterAChange(t *testing.T) {
+	t.Cleanup(func() { _ = caddy.Stop() })
+	mustLoad(t, directoryOf(t, "a"), "127.0.0.1:0")
+	serving := currentRuntime()
+
+	options := serving.options
+	options.Directory = t.TempDir()
+	writeCluster(t, options.Directory, "a", "https://127.0.0.1:2")
+	other, err := acquireRuntime(options.key(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = releaseRuntime(options.key()) })
+	if err := other.start(); err != nil {
+		t.Fatal(err)
+	}
+	openStreams.follow(serving)
+	other.takeOver()
+	waitFlow(t, "a")
+}
+
+// The log of what outlives a configuration goes to the configuration in force,
+// also after one that failed to start.
+func TestFailedReloadKeepsTheLog(t *testing.T) {
+	t.Cleanup(func() { _ = caddy.Stop() })
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	dir := directoryOf(t, "a")
+	mustLoad(t, dir, "127.0.0.1:0")
+	want := liveLogger.Load()
+	for range 8 {
+		if err := load(dir, busy.Addr().String()); err == nil {
+			t.Fatal("the address is in use, but Caddy starts")
+		}
+		if liveLogger.Load() != want {
+			t.Fatal("the log goes to a configuration that is not in force")
+		}
+	}
+}
