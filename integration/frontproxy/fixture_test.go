@@ -2,6 +2,7 @@ package frontproxy
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -180,5 +181,8 @@ func audited(t *testing.T, a *kube.APIServer, match func(*auditv1.Event) bool) [
 	}
 	return found
 }
+
+// rawNull is a claim that is null; nil would leave it out.
+var rawNull = json.RawMessage("null")
 
 func ptr[T any](v T) *T { return &v }

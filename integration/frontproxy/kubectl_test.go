@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
@@ -38,9 +39,9 @@ func TestID1KubectlUnderRBAC(t *testing.T) {
 	admin.MustRun(t, "create", "rolebinding", "editor", "-n", "shop", "--clusterrole=edit", "--user=proxyauth:alice")
 	admin.MustRun(t, "create", "rolebinding", "team", "-n", "office", "--clusterrole=view", "--group=proxyauth:équipe")
 	admin.MustRun(t, "create", "rolebinding", "bare", "-n", "bare", "--clusterrole=edit", "--user=alice", "--group=team-a", "--group=équipe")
-	w.plain.MustAllow(t, "proxyauth:alice", nil, "create", "configmaps", "shop")
-	w.plain.MustAllow(t, "proxyauth:élodie", []string{"proxyauth:équipe"}, "get", "configmaps", "office")
-	w.plain.MustAllow(t, "alice", nil, "get", "configmaps", "bare")
+	w.plain.MustAllow(t, "proxyauth:alice", nil, authorizationv1.ResourceAttributes{Verb: "create", Resource: "configmaps", Namespace: "shop"})
+	w.plain.MustAllow(t, "someone", []string{"proxyauth:équipe"}, authorizationv1.ResourceAttributes{Verb: "get", Resource: "configmaps", Namespace: "office"})
+	w.plain.MustAllow(t, "alice", nil, authorizationv1.ResourceAttributes{Verb: "get", Resource: "configmaps", Namespace: "bare"})
 
 	alice := w.px.Kubectl(t, ns, "prod", w.idp.Token(oidc.Alice, nil))
 	elodie := w.px.Kubectl(t, ns, "prod", w.idp.Token(oidc.Elodie, nil))

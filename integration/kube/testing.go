@@ -93,10 +93,9 @@ func MustWhoAmI(tb testing.TB, client *http.Client, base string, header http.Hea
 	return r
 }
 
-// MustAllow waits until the authorizer allows a verb on a resource of the core
-// group in a namespace to a user: a binding takes effect a moment after it was
-// made.
-func (a *APIServer) MustAllow(tb testing.TB, user string, groups []string, verb, resource, namespace string) {
+// MustAllow waits until the authorizer allows something to a user: a binding
+// takes effect a moment after it was made.
+func (a *APIServer) MustAllow(tb testing.TB, user string, groups []string, what authorizationv1.ResourceAttributes) {
 	tb.Helper()
 	client, err := authorizationclient.NewForConfig(a.AdminConfig())
 	if err != nil {
@@ -106,17 +105,14 @@ func (a *APIServer) MustAllow(tb testing.TB, user string, groups []string, verb,
 	defer cancel()
 	for {
 		review, err := client.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
-			Spec: authorizationv1.SubjectAccessReviewSpec{
-				User: user, Groups: groups,
-				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Resource: resource, Namespace: namespace},
-			},
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: &what},
 		}, metav1.CreateOptions{})
 		if err == nil && review.Status.Allowed {
 			return
 		}
 		select {
 		case <-ctx.Done():
-			tb.Fatalf("waiting until %s may %s %s in %q: %v (last: %v)", user, verb, resource, namespace, ctx.Err(), err)
+			tb.Fatalf("waiting until %s may do %+v: %v (last: %v)", user, what, ctx.Err(), err)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
