@@ -1,0 +1,191 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
+)
+
+var (
+	trusted     = probe.Verdict{Trust: v1.TrustTrusted}
+	rejected    = probe.Verdict{Trust: v1.TrustRejected, Message: "401"}
+	notHonoured = probe.Verdict{Trust: v1.TrustNotHonoured, Message: "another"}
+	unknown     = probe.Verdict{Trust: v1.TrustUnknown, Message: "503"}
+	named       = probe.Verdict{Trust: v1.TrustUnknown, Message: "403", NamesAssertedUser: true}
+)
+
+// TRUST-3, TRUST-4: the table of Gate, and sequences of three.
+func TestGateVerdicts(t *testing.T) {
+	verdicts := map[string]probe.Verdict{"T": trusted, "R": rejected, "H": notHonoured, "U": unknown, "N": named}
+	for sequence, open := range map[string]bool{
+		"T": true, "R": false, "H": false, "U": false, "N": true,
+		"NT": true, "NR": false, "NH": false, "NN": true, "NU": false,
+		"TT": true, "TR": false, "TH": false, "TN": true, "TU": true,
+		"RT": true, "RR": false, "RH": false, "RN": false, "RU": false,
+		"HT": true, "HR": false, "HH": false, "HN": false, "HU": false,
+		"UT": true, "UR": false, "UN": true, "UU": false,
+		"TUU": true, "TUN": true, "TUR": false, "TRU": false, "TRN": false, "TRT": true, "RUT": true, "RNT": true, "NUN": true, "NTU": true,
+	} {
+		t.Run(sequence, func(t *testing.T) {
+			g := NewGate()
+			for _, v := range strings.Split(sequence, "") {
+				g.Observe(verdicts[v])
+			}
+			if g.Open() != open {
+				t.Errorf("open: %t", g.Open())
+			}
+		})
+	}
+}
+
+func TestGateState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate()
+		if s := g.State(); s.Trust != "" {
+			t.Errorf("state of a new gate: %+v", s)
+		}
+		g.Observe(trusted)
+		since := time.Now()
+		time.Sleep(time.Hour)
+		g.Observe(unknown)
+		if s := g.State(); s.Trust != v1.TrustTrusted || !s.LastProbe.Equal(since) {
+			t.Errorf("Unknown changed %+v", s)
+		}
+		if !g.Open() {
+			t.Error("age closed the gate")
+		}
+		g.Observe(trusted)
+		if s := g.State(); !s.Since.Equal(since) || !s.LastProbe.Equal(since.Add(time.Hour)) {
+			t.Errorf("a second Trusted gives %+v", s)
+		}
+		g.Observe(notHonoured)
+		if s := g.State(); s.Trust != v1.TrustNotHonoured || s.Message != "another" || !s.Since.Equal(time.Now()) {
+			t.Errorf("NotHonoured gives %+v", s)
+		}
+	})
+}
+
+// TRUST-3: single-flight, each caller with its own patience.
+func TestGateSingleFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate()
+		var asked atomic.Int32
+		check := func(context.Context) probe.Verdict {
+			asked.Add(1)
+			time.Sleep(2 * time.Second)
+			return trusted
+		}
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				if v, err := g.Check(t.Context(), check); err != nil || v.Trust != v1.TrustTrusted {
+					t.Errorf("Check: %v, %v", v, err)
+				}
+			})
+		}
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if _, err := g.Check(ctx, check); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a caller that left: %v", err)
+			}
+		})
+		all.Wait()
+		if asked.Load() != 1 || !g.Open() {
+			t.Errorf("asked %d times, open: %t", asked.Load(), g.Open())
+		}
+		if v, err := g.Check(t.Context(), check); err != nil || v.Trust != v1.TrustTrusted || asked.Load() != 1 {
+			t.Errorf("an open gate asks: %v, %v, %d", v, err, asked.Load())
+		}
+	})
+}
+
+// The first caller's going away ends nobody else's check.
+func TestGateOutlivesFirstCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate()
+		check := func(ctx context.Context) probe.Verdict {
+			select {
+			case <-time.After(2 * time.Second):
+				return trusted
+			case <-ctx.Done():
+				return unknown
+			}
+		}
+		first, cancel := context.WithCancel(t.Context())
+		go g.Check(first, check)
+		synctest.Wait()
+		cancel()
+		if _, err := g.Check(t.Context(), check); err != nil || !g.Open() {
+			t.Errorf("Check: %v, open: %t", err, g.Open())
+		}
+	})
+}
+
+// TRUST-3: asked again at most once a second, and given 5 s.
+func TestGateAsksOnceASecond(t *testing.T) {
+	for name, verdict := range map[string]probe.Verdict{"unknown": unknown, "rejected": rejected, "not honoured": notHonoured} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := NewGate()
+				asked := 0
+				check := func(context.Context) probe.Verdict { asked++; return verdict }
+				for range 100 {
+					v, err := g.Check(t.Context(), check)
+					if err != nil || v != verdict || g.Open() {
+						t.Fatalf("Check: %v, %v", v, err)
+					}
+					time.Sleep(50 * time.Millisecond)
+				}
+				if asked != 5 {
+					t.Errorf("asked %d times in 5 s", asked)
+				}
+				time.Sleep(time.Second)
+				g.Check(t.Context(), func(context.Context) probe.Verdict { return trusted })
+				if !g.Open() {
+					t.Error("Trusted did not open the gate")
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate()
+		start := time.Now()
+		v, err := g.Check(t.Context(), func(ctx context.Context) probe.Verdict { <-ctx.Done(); return unknown })
+		if err != nil || v != unknown || time.Since(start) != ownCheck {
+			t.Errorf("a probe that hangs: %v, %v after %s", v, err, time.Since(start))
+		}
+	})
+}
+
+// A verdict from elsewhere may arrive while the gate asks.
+func TestGateObservesDuringCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate()
+		go func() { time.Sleep(time.Second); g.Observe(trusted) }()
+		v, err := g.Check(t.Context(), func(context.Context) probe.Verdict { time.Sleep(2 * time.Second); return unknown })
+		if err != nil || v.Trust != v1.TrustTrusted || !g.Open() {
+			t.Errorf("Check: %v, %v, open: %t", v, err, g.Open())
+		}
+	})
+}
+
+func BenchmarkGateOpen(b *testing.B) {
+	g := NewGate()
+	g.Observe(trusted)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if !g.Open() {
+				b.Error("closed")
+			}
+		}
+	})
+}

@@ -1,0 +1,239 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+)
+
+// RELAY-1. There is no limit on the time to the response's header: a watch on
+// a quiet resource version, or an exec whose pod starts, may take any time.
+const (
+	dialTimeout         = 5 * time.Second
+	tlsHandshakeTimeout = 10 * time.Second
+	http2ReadIdle       = 30 * time.Second
+	http2Ping           = 15 * time.Second
+	// idleTimeout stays below the 180 s after which load balancers in front
+	// of apiservers commonly forget a connection.
+	idleTimeout = 90 * time.Second
+	// maxIdle is how many connections wait for requests where the apiserver
+	// speaks HTTP/1.1 only: hundreds, so that a burst does not open
+	// connections again and again.
+	maxIdle = 512
+	// expectContinue is how long a body waits for the apiserver's 100 when
+	// the client asked for it (RELAY-4). The apiserver sends it when admission
+	// reads the body, long after it has refused what it refuses.
+	expectContinue = 5 * time.Second
+	// maxResponseHeader is far above what an apiserver sends.
+	maxResponseHeader = 1 << 20
+	// http2StreamWindow bounds what one slow client makes the proxy hold, and
+	// lets one stream carry 10 MiB/s over a tunnel of 100 ms.
+	http2StreamWindow = 1 << 20
+	// retireSweep is how often a retired pair looks for connections that have
+	// become idle.
+	retireSweep = time.Second
+)
+
+// Config is what a Pair is made from.
+type Config struct {
+	// Target is where to dial: Target.Address, whatever a request's URL says.
+	Target k8swatch.Target
+	// ServerName is the SNI and the name the certificate must bear.
+	ServerName string
+	// RootCAs verifies the apiserver's certificate; nil means the system roots.
+	RootCAs *x509.CertPool
+	// Certificate is presented to the apiserver; nil for none.
+	Certificate *tls.Certificate
+	// Dial opens the connection under TLS; nil is TCP. It is given 5 s.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// Pair is the connections to one apiserver with one credential. It is made
+// anew for each change of either and never shared between clusters.
+type Pair struct {
+	plain, upgrade *http.Transport
+
+	open     atomic.Int64 // connections
+	retired  atomic.Bool
+	sweeping atomic.Bool
+}
+
+// New makes a Pair. It connects on first use.
+func New(c Config) *Pair {
+	p := &Pair{}
+	dial := p.dialer(c)
+
+	p.plain = newTransport(c, dial)
+	p.plain.Protocols.SetHTTP2(true)
+	p.plain.HTTP2 = &http.HTTP2Config{
+		SendPingTimeout:           http2ReadIdle,
+		PingTimeout:               http2Ping,
+		MaxReceiveBufferPerStream: http2StreamWindow,
+	}
+	p.plain.MaxIdleConnsPerHost = maxIdle
+
+	// Go's HTTP/2 would send Upgrade: SPDY/3.1 as a plain header and fail, so
+	// upgrades have a transport that does not offer h2 at all.
+	p.upgrade = newTransport(c, dial)
+	return p
+}
+
+func newTransport(c Config, dial func(context.Context, string, string) (net.Conn, error)) *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &http.Transport{
+		// Proxy stays nil: HTTPS_PROXY of the proxy's own process must not
+		// decide where a cluster's traffic goes.
+		DialContext:            dial,
+		TLSClientConfig:        tlsConfig(c),
+		TLSHandshakeTimeout:    tlsHandshakeTimeout,
+		DisableCompression:     true,
+		IdleConnTimeout:        idleTimeout,
+		ExpectContinueTimeout:  expectContinue,
+		MaxResponseHeaderBytes: maxResponseHeader,
+		Protocols:              protocols,
+	}
+}
+
+func tlsConfig(c Config) *tls.Config {
+	conf := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		ServerName: c.ServerName,
+		RootCAs:    c.RootCAs,
+	}
+	if certificate := c.Certificate; certificate != nil {
+		// With Certificates, crypto/tls would leave the certificate out when
+		// the server's list of acceptable CAs does not name its issuer, and an
+		// apiserver that does not trust us would call us anonymous instead of
+		// refusing us: 401 is the honest answer, and it is the one the trust
+		// probe knows how to read.
+		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return certificate, nil
+		}
+	}
+	return conf
+}
+
+// RoundTrip sends a request whose URL and headers are complete (SetURL): over
+// HTTP/1.1 when it asks for an upgrade, else over HTTP/2 when the apiserver
+// offers it. It sends no trailers.
+//
+// Besides the errors of net/http it returns ErrUnexpectedSwitch and
+// ErrNotProcessed.
+func (p *Pair) RoundTrip(r *http.Request) (*http.Response, error) {
+	wanted := ""
+	transport := p.plain
+	if values := r.Header["Upgrade"]; len(values) > 0 {
+		wanted = values[0]
+		transport = p.upgrade
+	}
+	out, body, informed := outgoing(r)
+	res, err := transport.RoundTrip(out)
+	if body != nil {
+		body.sent()
+	}
+	if err != nil {
+		if informed.switched.Load() {
+			return nil, ErrUnexpectedSwitch
+		}
+		return nil, err
+	}
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		if err := checkSwitch(wanted, res); err != nil {
+			_ = res.Body.Close()
+			return nil, err
+		}
+	}
+	return res, nil
+}
+
+// outgoing is the copy of r that may be changed.
+func outgoing(r *http.Request) (*http.Request, *replayBody, *informed) {
+	ctx, informed := guard(r.Context())
+	out := r.WithContext(ctx)
+	// Caddy fills its request's trailers in while the body is read, so
+	// looking at them here would be too early (ID-7).
+	out.Trailer = nil
+	body := newReplayBody(r)
+	if body != nil {
+		out.Body, out.GetBody = body.first(), body.again
+	}
+	return out, body, informed
+}
+
+// Retire closes the idle connections now, and those in use when they become
+// idle. Streams that are open go on. Requests still work, for those that were
+// decided on before the pair was replaced.
+func (p *Pair) Retire() {
+	p.retired.Store(true)
+	p.sweep()
+}
+
+// Connections is how many connections are open.
+func (p *Pair) Connections() int { return int(p.open.Load()) }
+
+// sweep closes idle connections again and again until none is open. net/http
+// does it by itself for HTTP/1.1 but not for HTTP/2.
+func (p *Pair) sweep() {
+	p.plain.CloseIdleConnections()
+	p.upgrade.CloseIdleConnections()
+	if p.open.Load() == 0 || !p.sweeping.CompareAndSwap(false, true) {
+		return
+	}
+	time.AfterFunc(retireSweep, func() {
+		p.sweeping.Store(false)
+		p.sweep()
+	})
+}
+
+var errNoTarget = errors.New("dialing: no address")
+
+// dialer dials the target of c, and counts.
+func (p *Pair) dialer(c Config) func(context.Context, string, string) (net.Conn, error) {
+	dial := c.Dial
+	if dial == nil {
+		// Keep-alive notices a peer that is gone on upgraded connections,
+		// which have no pings: after 30 s of silence, within about 75 s.
+		dial = (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+			Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 3,
+		}}).DialContext
+	}
+	address := c.Target.Address
+	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+		if address == "" {
+			return nil, errNoTarget
+		}
+		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		p.open.Add(1)
+		if p.retired.Load() {
+			p.sweep()
+		}
+		return &countedConn{Conn: conn, open: &p.open}, nil
+	}
+}
+
+// countedConn counts the open connections of a pair.
+type countedConn struct {
+	net.Conn
+	open   *atomic.Int64
+	closed atomic.Bool
+}
+
+func (c *countedConn) Close() error {
+	if c.closed.CompareAndSwap(false, true) {
+		c.open.Add(-1)
+	}
+	return c.Conn.Close()
+}

@@ -1,0 +1,487 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+func clientSerial(r *http.Request) string {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return "none"
+	}
+	return r.TLS.PeerCertificates[0].SerialNumber.String()
+}
+
+// RELAY-1: HTTP/2 for requests, HTTP/1.1 for upgrades, one certificate and
+// server name for both (STR-02).
+func TestProtocolAndCertificate(t *testing.T) {
+	s := newServer(t, false, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s %s %s %s", r.Proto, clientSerial(r), r.TLS.ServerName, r.Host)
+	})
+	// The server's list of acceptable CAs names another one: the certificate
+	// is shown all the same.
+	s.TLS.ClientCAs = newAuthority(t, "another CA").pool
+	s.config.Certificate = newAuthority(t, "front-proxy CA").issue(t, "front-proxy-a", 7)
+	p := pair(t, s.config)
+
+	_, got := do(t, p, request(t, s.config, "GET", "/api", nil))
+	if want := "HTTP/2.0 7 up.example.test up.example.test:6443"; got != want {
+		t.Errorf("request: %q, want %q", got, want)
+	}
+	r := request(t, s.config, "POST", "/api/v1/namespaces/a/pods/b/exec", nil)
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Upgrade", "SPDY/3.1")
+	res, got := do(t, p, r)
+	if want := "HTTP/1.1 7 up.example.test up.example.test:6443"; got != want || res.StatusCode != 200 {
+		t.Errorf("refused upgrade: %d %q, want %q", res.StatusCode, got, want)
+	}
+}
+
+func TestWithoutCertificate(t *testing.T) {
+	s := newServer(t, false, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, clientSerial(r)) })
+	if _, got := do(t, pair(t, s.config), request(t, s.config, "GET", "/", nil)); got != "none" {
+		t.Errorf("client certificate %q", got)
+	}
+}
+
+// The apiserver's certificate is always verified: CA and name.
+func TestVerifies(t *testing.T) {
+	s := newServer(t, false, func(http.ResponseWriter, *http.Request) { t.Error("a request arrived") })
+	for name, change := range map[string]func(*Config){
+		"another CA":   func(c *Config) { c.RootCAs = newAuthority(t, "x").pool },
+		"another name": func(c *Config) { c.ServerName = "other.example.test" },
+		"system roots": func(c *Config) { c.RootCAs = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := s.config
+			change(&c)
+			_, err := pair(t, c).RoundTrip(request(t, c, "GET", "/", nil))
+			var verification *tls.CertificateVerificationError
+			if !errors.As(err, &verification) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// A Pair dials its own target, whatever the URL says, and no proxy of the
+// environment.
+func TestDialsItsTarget(t *testing.T) {
+	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+	s := newServer(t, false, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Host) })
+	p := pair(t, s.config)
+	r := request(t, s.config, "GET", "/", nil)
+	r.URL.Host = "192.0.2.1:443"
+	if _, got := do(t, p, r); got != serverName+":6443" {
+		t.Errorf("host %q", got)
+	}
+}
+
+func TestDialTimesOut(t *testing.T) {
+	c := Config{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		deadline, ok := ctx.Deadline()
+		if left := time.Until(deadline); !ok || left > dialTimeout {
+			t.Errorf("dialing may take %s", left)
+		}
+		return nil, context.DeadlineExceeded
+	}}
+	c.Target.Address, c.Target.Host = "192.0.2.1:443", "192.0.2.1:443"
+	if _, err := pair(t, c).RoundTrip(request(t, c, "GET", "/", nil)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+	c.Target.Address = ""
+	if _, err := pair(t, c).RoundTrip(request(t, c, "GET", "/", nil)); !errors.Is(err, errNoTarget) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// RELAY-6: what is compressed stays so, nothing asks for compression.
+func TestEncodingsUntouched(t *testing.T) {
+	s := newServer(t, false, func(w http.ResponseWriter, r *http.Request) {
+		if got := r.Header["Accept-Encoding"]; r.URL.Path == "/none" && got != nil || r.URL.Path == "/gzip" && len(got) != 1 {
+			t.Errorf("%s: Accept-Encoding %q", r.URL.Path, got)
+		}
+		w.Header().Set("Content-Encoding", "gzip")
+		io.WriteString(w, "not really gzip")
+	})
+	p := pair(t, s.config)
+	for _, path := range []string{"/none", "/gzip"} {
+		r := request(t, s.config, "GET", path, nil)
+		if path == "/gzip" {
+			r.Header.Set("Accept-Encoding", "gzip")
+		}
+		res, got := do(t, p, r)
+		if got != "not really gzip" || res.Header.Get("Content-Encoding") != "gzip" {
+			t.Errorf("%s: %q, %v", path, got, res.Header)
+		}
+	}
+}
+
+// ID-7: trailers of a request do not reach the apiserver, announced or not.
+func TestNoRequestTrailers(t *testing.T) {
+	for _, h1 := range []bool{true, false} {
+		s := newServer(t, h1, func(w http.ResponseWriter, r *http.Request) {
+			b, _ := io.ReadAll(r.Body)
+			fmt.Fprintf(w, "%s %d", b, len(r.Trailer))
+		})
+		r := request(t, s.config, "POST", "/", io.NopCloser(strings.NewReader("body")))
+		r.ContentLength = -1
+		r.Trailer = http.Header{"X-Remote-User": {"root"}, "X-Remote-Group": nil}
+		if _, got := do(t, pair(t, s.config), r); got != "body 0" {
+			t.Errorf("h1 %t: %q", h1, got)
+		}
+		if len(r.Trailer) != 2 {
+			t.Error("the caller's request was changed")
+		}
+	}
+}
+
+// RELAY-4: Expect: 100-continue is passed on: a body that the apiserver does
+// not want is not sent, one that it wants is.
+func TestExpectContinue(t *testing.T) {
+	for _, h1 := range []bool{true, false} {
+		s := newServer(t, h1, func(w http.ResponseWriter, r *http.Request) {
+			// Go's HTTP/2 server answers it and takes it away.
+			if got := r.Header.Get("Expect"); h1 && got != "100-continue" {
+				t.Errorf("Expect %q", got)
+			}
+			if r.URL.Path == "/refused" {
+				w.WriteHeader(http.StatusForbidden)
+				return
+			}
+			b, _ := io.ReadAll(r.Body)
+			w.Write(b)
+		})
+		p := pair(t, s.config)
+		send := func(path string) (*http.Response, string, bool) {
+			body := &watchedReader{Reader: strings.NewReader("object")}
+			r := request(t, s.config, "POST", path, body)
+			r.ContentLength = 6
+			r.Header.Set("Expect", "100-continue")
+			res, got := do(t, p, r)
+			return res, got, body.read.Load()
+		}
+		if res, _, read := send("/refused"); res.StatusCode != http.StatusForbidden || read {
+			t.Errorf("h1 %t: %d, body read: %t", h1, res.StatusCode, read)
+		}
+		if res, got, _ := send("/wanted"); res.StatusCode != http.StatusOK || got != "object" {
+			t.Errorf("h1 %t: %d %q", h1, res.StatusCode, got)
+		}
+	}
+}
+
+type watchedReader struct {
+	io.Reader
+	read atomic.Bool
+}
+
+func (r *watchedReader) Read(p []byte) (int, error) {
+	r.read.Store(true)
+	return r.Reader.Read(p)
+}
+
+// RELAY-4: redirects are relayed.
+func TestRedirectsAreRelayed(t *testing.T) {
+	s := newServer(t, false, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "https://elsewhere.example.test/", http.StatusFound)
+	})
+	res, _ := do(t, pair(t, s.config), request(t, s.config, "GET", "/", nil))
+	if res.StatusCode != http.StatusFound || res.Header.Get("Location") != "https://elsewhere.example.test/" {
+		t.Errorf("%d %v", res.StatusCode, res.Header)
+	}
+}
+
+// TLS-01, CERT-8: a retired pair closes its idle connections now and those in
+// use when their stream ends, and ends no stream.
+func TestRetire(t *testing.T) {
+	for _, h1 := range []bool{true, false} {
+		t.Run(fmt.Sprintf("h1=%t", h1), func(t *testing.T) {
+			more := make(chan string)
+			s := newServer(t, h1, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/watch" {
+					return
+				}
+				w.(http.Flusher).Flush()
+				for event := range more {
+					io.WriteString(w, event)
+					w.(http.Flusher).Flush()
+				}
+			})
+			p := pair(t, s.config)
+			do(t, p, request(t, s.config, "GET", "/", nil))
+			if p.Connections() == 0 {
+				t.Fatal("no connection is kept")
+			}
+			p.Retire()
+			eventually(t, "closing the idle connection", func() bool { return p.Connections() == 0 })
+
+			p = pair(t, s.config)
+			res, err := p.RoundTrip(request(t, s.config, "GET", "/watch", nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Retire()
+			events := bufio.NewReader(res.Body)
+			for range 3 {
+				go func() { more <- "event\n" }()
+				if line, err := events.ReadString('\n'); err != nil || line != "event\n" {
+					t.Fatalf("after Retire: %q, %v", line, err)
+				}
+			}
+			if p.Connections() != 1 {
+				t.Errorf("%d connections", p.Connections())
+			}
+			close(more)
+			if _, err := io.Copy(io.Discard, events); err != nil {
+				t.Error(err)
+			}
+			res.Body.Close()
+			eventually(t, "closing the connection of the ended stream", func() bool { return p.Connections() == 0 })
+
+			// A request that was decided before still works and leaves nothing.
+			do(t, p, request(t, s.config, "GET", "/", nil))
+			eventually(t, "closing the late connection", func() bool { return p.Connections() == 0 })
+		})
+	}
+}
+
+// Hundreds of requests at once find connections kept for them.
+func TestIdlePool(t *testing.T) {
+	const n = 200
+	var arrived sync.WaitGroup
+	arrived.Add(n)
+	s := newServer(t, true, func(w http.ResponseWriter, r *http.Request) {
+		arrived.Done()
+		arrived.Wait()
+	})
+	p := pair(t, s.config)
+	burst := func() {
+		var all sync.WaitGroup
+		for range n {
+			all.Go(func() {
+				res, err := p.RoundTrip(request(t, s.config, "GET", "/", nil))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				io.Copy(io.Discard, res.Body)
+				res.Body.Close()
+			})
+		}
+		all.Wait()
+	}
+	burst()
+	eventually(t, "keeping the connections", func() bool { return p.Connections() == n })
+	arrived.Add(n)
+	burst()
+	if got := p.Connections(); got != n {
+		t.Errorf("%d connections after a second burst of %d", got, n)
+	}
+}
+
+// raw serves connections without any HTTP library; protos are the ALPN names
+// offered.
+func raw(t *testing.T, protos []string, serve func(*tls.Conn)) Config {
+	t.Helper()
+	ca := newAuthority(t, "server CA")
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{*ca.issue(t, "server", 2, serverName)}, NextProtos: protos,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns sync.WaitGroup
+	t.Cleanup(func() { l.Close(); conns.Wait() })
+	conns.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() {
+				defer conn.Close()
+				serve(conn.(*tls.Conn))
+			})
+		}
+	})
+	return configFor(l.Addr(), ca)
+}
+
+// readHead reads a request's header from a raw connection.
+func readHead(conn net.Conn) (string, *bufio.Reader) {
+	r := bufio.NewReader(conn)
+	var head strings.Builder
+	for {
+		line, err := r.ReadString('\n')
+		head.WriteString(line)
+		if err != nil || line == "\r\n" {
+			return head.String(), r
+		}
+	}
+}
+
+// RELAY-4: a 101 that nobody asked for, or for another protocol.
+func TestUnexpectedSwitch(t *testing.T) {
+	tests := map[string]struct {
+		upgrade, answer string
+		ok              bool
+	}{
+		"not asked for":        {"", "Connection: Upgrade\r\nUpgrade: websocket\r\n", false},
+		"not asked, no header": {"", "", false},
+		"another protocol":     {"SPDY/3.1", "Connection: Upgrade\r\nUpgrade: websocket\r\n", false},
+		"two protocols":        {"websocket", "Connection: Upgrade\r\nUpgrade: websocket\r\nUpgrade: h2c\r\n", false},
+		"no upgrade header":    {"websocket", "Connection: Upgrade\r\n", false},
+		"no connection header": {"websocket", "Upgrade: websocket\r\n", false},
+		"asked for":            {"websocket", "Connection: upgrade\r\nUpgrade: WebSocket\r\n", true},
+		"SPDY":                 {"SPDY/3.1", "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n", true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := raw(t, nil, func(conn *tls.Conn) {
+				readHead(conn)
+				io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n"+tt.answer+"\r\n")
+				io.Copy(io.Discard, conn)
+			})
+			p := pair(t, c)
+			r := request(t, c, "GET", "/", nil)
+			if tt.upgrade != "" {
+				r.Header.Set("Connection", "Upgrade")
+				r.Header.Set("Upgrade", tt.upgrade)
+			}
+			res, err := p.RoundTrip(r)
+			if tt.ok {
+				if err != nil || res.StatusCode != 101 {
+					t.Fatalf("RoundTrip: %v", err)
+				}
+				res.Body.Close()
+			} else if !errors.Is(err, ErrUnexpectedSwitch) {
+				t.Errorf("RoundTrip: %v", err)
+			}
+			eventually(t, "closing the connection", func() bool { return p.Connections() == 0 })
+		})
+	}
+}
+
+// RELAY-4: on HTTP/2 a 101 is no response but, to net/http, an informational
+// one, which must not reach the client either.
+func TestSwitchOverHTTP2(t *testing.T) {
+	c := raw(t, []string{"h2"}, func(conn *tls.Conn) {
+		f := newH2Conn(conn)
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				return
+			}
+			if h, ok := frame.(*http2.MetaHeadersFrame); ok {
+				f.respond(h.StreamID, "101", false)
+				f.respond(h.StreamID, "200", true)
+			}
+		}
+	})
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		Got1xxResponse: func(code int, _ textproto.MIMEHeader) error {
+			t.Errorf("the client hears of a %d", code)
+			return nil
+		},
+	})
+	_, err := pair(t, c).RoundTrip(request(t, c, "GET", "/", nil).WithContext(ctx))
+	if !errors.Is(err, ErrUnexpectedSwitch) {
+		t.Errorf("RoundTrip: %v", err)
+	}
+}
+
+// The hooks of Caddy's client trace go on, and hear of 103 but not of 101.
+func TestClientTrace(t *testing.T) {
+	s := newServer(t, false, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "</x>")
+		w.WriteHeader(http.StatusEarlyHints)
+	})
+	var codes []int
+	got := false
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		Got1xxResponse: func(code int, _ textproto.MIMEHeader) error { codes = append(codes, code); return nil },
+		GotConn:        func(httptrace.GotConnInfo) { got = true },
+	})
+	type keyType struct{}
+	ctx = context.WithValue(ctx, keyType{}, 1)
+	guarded, _ := guard(ctx)
+	if guarded.Value(keyType{}) != 1 {
+		t.Error("the context lost a value")
+	}
+	do(t, pair(t, s.config), request(t, s.config, "GET", "/", nil).WithContext(ctx))
+	if !got || len(codes) != 1 || codes[0] != http.StatusEarlyHints {
+		t.Errorf("hooks: connection %t, codes %v", got, codes)
+	}
+	err := httptrace.ContextClientTrace(guarded).Got1xxResponse(101, nil)
+	if !errors.Is(err, ErrUnexpectedSwitch) || len(codes) != 1 {
+		t.Errorf("101: %v, codes %v", err, codes)
+	}
+}
+
+// RELAY-2: the client's half-close reaches the apiserver, and what the
+// apiserver says after it reaches the client.
+func TestHalfClose(t *testing.T) {
+	c := raw(t, nil, func(conn *tls.Conn) {
+		_, in := readHead(conn)
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+		b, err := io.ReadAll(in)
+		fmt.Fprintf(conn, "got %q, %v", b, err)
+		conn.CloseWrite()
+	})
+	r := request(t, c, "POST", "/", nil)
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Upgrade", "SPDY/3.1")
+	res, err := pair(t, c).RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	NewRegistry().NewGroup().Track(res, Response)
+	rwc := res.Body.(interface {
+		io.ReadWriteCloser
+		CloseWrite() error
+	})
+	defer rwc.Close()
+	io.WriteString(rwc, "stdin")
+	if err := rwc.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(rwc); string(b) != `got "stdin", <nil>` || err != nil {
+		t.Errorf("after half-close: %q, %v", b, err)
+	}
+}
+
+func BenchmarkOutgoing(b *testing.B) {
+	ctx := httptrace.WithClientTrace(b.Context(), &httptrace.ClientTrace{
+		Got1xxResponse: func(int, textproto.MIMEHeader) error { return nil },
+	})
+	r := request(b, Config{}, "GET", "/api/v1/pods", nil).WithContext(ctx)
+	b.ReportAllocs()
+	for b.Loop() {
+		outgoing(r)
+	}
+}
+
+func BenchmarkRoundTrip(b *testing.B) {
+	s := newServer(b, false, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") })
+	p := pair(b, s.config)
+	r := request(b, s.config, "GET", "/api/v1/pods", nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		do(b, p, r)
+	}
+}

@@ -1,0 +1,80 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// ErrUnexpectedSwitch says that the apiserver switched protocols though
+// nobody asked, or to another protocol than was asked for (502, RELAY-4).
+var ErrUnexpectedSwitch = errors.New("the apiserver switched to a protocol that was not asked for")
+
+// checkSwitch holds a 101 against the protocol that was asked for, empty for
+// none.
+func checkSwitch(wanted string, res *http.Response) error {
+	if wanted == "" {
+		return ErrUnexpectedSwitch
+	}
+	got := res.Header["Upgrade"]
+	if len(got) != 1 || !strings.EqualFold(got[0], wanted) ||
+		!httpguts.HeaderValuesContainsToken(res.Header["Connection"], "Upgrade") {
+		// The header is the apiserver's and goes to a log: quoted and cut.
+		return fmt.Errorf("%w (%.60q)", ErrUnexpectedSwitch, strings.Join(got, ", "))
+	}
+	return nil
+}
+
+// informed is the client trace of one request: the one that was there, but
+// for a 101.
+//
+// On HTTP/2 net/http takes a 101 for an informational response and reports it
+// to Got1xxResponse; Caddy's hook writes what it is told to the client, who
+// would see a protocol switch. An error from the hook fails the request, but
+// httptrace returns the error of the outermost hook only, so the hooks that
+// are there are copied and hidden.
+type informed struct {
+	httptrace.ClientTrace
+	inform func(int, textproto.MIMEHeader) error
+	// switched says that a 101 came: net/http keeps our error from errors.Is.
+	switched atomic.Bool
+}
+
+func (i *informed) got1xx(code int, header textproto.MIMEHeader) error {
+	if code == http.StatusSwitchingProtocols {
+		i.switched.Store(true)
+		return ErrUnexpectedSwitch
+	}
+	if i.inform == nil {
+		return nil
+	}
+	return i.inform(code, header)
+}
+
+// guard puts such a trace into ctx.
+func guard(ctx context.Context) (context.Context, *informed) {
+	i := new(informed)
+	if trace := httptrace.ContextClientTrace(ctx); trace != nil {
+		i.ClientTrace, i.inform = *trace, trace.Got1xxResponse
+	}
+	i.Got1xxResponse = i.got1xx
+	return httptrace.WithClientTrace(untraced{ctx}, &i.ClientTrace), i
+}
+
+// untraced is a context without its client trace.
+type untraced struct{ context.Context }
+
+func (c untraced) Value(key any) any {
+	value := c.Context.Value(key)
+	if _, ok := value.(*httptrace.ClientTrace); ok {
+		return nil
+	}
+	return value
+}

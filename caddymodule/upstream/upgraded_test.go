@@ -1,0 +1,418 @@
+package upstream
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// conn is the connection of a 101: Read gives what was sent, Write records.
+type conn struct {
+	*networkBody
+	mu      sync.Mutex
+	written bytes.Buffer
+	// onWrite is what the apiserver does when it gets something.
+	onWrite func(p []byte)
+	half    bool
+	stuck   chan struct{} // Write waits for it, or for Close
+	closed  chan struct{}
+	once    sync.Once
+}
+
+func newConn() *conn { return &conn{networkBody: newNetworkBody(), closed: make(chan struct{})} }
+
+func (c *conn) Write(p []byte) (int, error) {
+	if c.stuck != nil {
+		select {
+		case <-c.stuck:
+		case <-c.closed:
+			return 0, io.ErrClosedPipe
+		}
+	}
+	select {
+	case <-c.closed:
+		return 0, io.ErrClosedPipe
+	default:
+	}
+	c.mu.Lock()
+	c.written.Write(p)
+	c.mu.Unlock()
+	if c.onWrite != nil {
+		c.onWrite(p)
+	}
+	return len(p), nil
+}
+
+func (c *conn) CloseWrite() error { c.half = true; return nil }
+
+func (c *conn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.networkBody.Close()
+}
+
+func (c *conn) got() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.written.String()
+}
+
+func switched(c io.ReadWriteCloser, protocol string) *http.Response {
+	return &http.Response{StatusCode: 101, Body: c.(io.ReadCloser), Header: http.Header{"Upgrade": {protocol}}}
+}
+
+// frame is a WebSocket frame of n bytes.
+func frame(opcode byte, n int, masked bool) []byte {
+	m := byte(0)
+	if masked {
+		m = maskBit
+	}
+	b := []byte{finalBit | opcode}
+	switch {
+	case n < 126:
+		b = append(b, m|byte(n))
+	case n < 1<<16:
+		b = binary.BigEndian.AppendUint16(append(b, m|126), uint16(n))
+	default:
+		b = binary.BigEndian.AppendUint64(append(b, m|127), uint64(n))
+	}
+	if masked {
+		b = append(b, 1, 2, 3, 4)
+	}
+	return append(b, bytes.Repeat([]byte{0x88}, n)...)
+}
+
+// closeCode is the code of a masked close frame.
+func closeCode(t *testing.T, b string) int {
+	t.Helper()
+	if len(b) != 8 || b[0] != 0x88 || b[1] != 0x82 {
+		t.Fatalf("%x is no masked close frame", b)
+	}
+	return int(b[6]^b[2])<<8 | int(b[7]^b[3])
+}
+
+// STREAM-1: either side of a WebSocket gets a close frame, each after a whole
+// frame, and the client a moment to answer.
+func TestWebSocketEnds(t *testing.T) {
+	down := string(frame(2, 300, false))
+	up := string(frame(2, 200, true))
+	tests := []struct {
+		name string
+		// What the apiserver and the client send before and after the end.
+		down, downAfter, up, upAfter string
+		wantDown, wantUp             string // before the close frames
+		answers                      bool   // the client answers the close frame
+		silent                       bool   // the apiserver answers nothing
+		took                         time.Duration
+	}{
+		{name: "quiet", answers: true},
+		{name: "after frames", down: down + down, up: up, wantDown: down + down, wantUp: up, answers: true},
+		{name: "client does not answer", down: down, up: up, wantDown: down, wantUp: up, took: closeGrace},
+		{name: "apiserver does not answer", silent: true, answers: true, took: boundaryGrace},
+		{name: "nobody answers", silent: true, took: boundaryGrace + closeGrace},
+		{
+			name: "apiserver in mid-frame", down: down + down[:100], downAfter: down[100:] + down,
+			wantDown: down + down, answers: true, silent: true,
+		},
+		{
+			name: "client in mid-frame", up: up[:3], upAfter: up[3:] + up, wantUp: up, answers: true,
+		},
+		{
+			name: "client in mid-frame for ever", up: up[:3], wantUp: up[:3], took: boundaryGrace + closeGrace,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newConn()
+				c.onWrite = func(p []byte) {
+					if !tt.silent && len(p) == 8 && p[0] == 0x88 {
+						go c.send.Write(frame(8, 2, false))
+					}
+				}
+				r := NewRegistry()
+				g := r.NewGroup()
+				res := switched(c, "websocket")
+				g.Track(res, Response)
+				rwc := res.Body.(io.ReadWriteCloser)
+				var got []byte
+				var readErr error
+				done := make(chan struct{})
+				start := time.Now()
+				go func() {
+					defer close(done)
+					p := make([]byte, 4096)
+					for readErr == nil {
+						var n int
+						n, readErr = rwc.Read(p)
+						got = append(got, p[:n]...)
+						if tt.answers && bytes.HasSuffix(got, closeFrame[:]) {
+							io.Copy(rwc, bytes.NewReader(frame(8, 2, true)))
+						}
+					}
+				}()
+				if tt.down != "" { // an empty write to a pipe is a read of nothing
+					io.WriteString(c.send, tt.down)
+				}
+				io.WriteString(rwc, tt.up)
+				synctest.Wait()
+				g.End(0)
+				synctest.Wait()
+				if tt.upAfter != "" {
+					if n, err := io.WriteString(rwc, tt.upAfter); n != len(tt.upAfter) || err != nil {
+						t.Errorf("writing on: %d, %v", n, err)
+					}
+				}
+				if tt.downAfter != "" {
+					go io.WriteString(c.send, tt.downAfter)
+				}
+				<-done
+				took := time.Since(start)
+
+				if want := tt.wantDown + string(closeFrame[:]); string(got) != want || readErr != ErrEnded {
+					t.Errorf("client got %x, %v; want %x", got, readErr, want)
+				}
+				if took != tt.took {
+					t.Errorf("took %s, want %s", took, tt.took)
+				}
+				sent := c.got()
+				if tail := sent[len(tt.wantUp):]; sent[:len(tt.wantUp)] != tt.wantUp {
+					t.Errorf("apiserver got %x", sent)
+				} else if tt.name == "client in mid-frame for ever" {
+					if tail != "" {
+						t.Errorf("a close frame in another frame: %x", tail)
+					}
+				} else if code := closeCode(t, tail); code != 1001 {
+					t.Errorf("close code %d", code)
+				}
+				if r.Len() != 1 {
+					t.Error("left before it was closed")
+				}
+				rwc.Close()
+				rwc.Close()
+				if r.Len() != 0 {
+					t.Errorf("%d streams are open", r.Len())
+				}
+				time.Sleep(boundaryGrace)
+			})
+		})
+	}
+}
+
+// A frame that the apiserver never completes gets no close frame inside it.
+func TestWebSocketEndsInMidFrame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newConn()
+		g := NewRegistry().NewGroup()
+		res := switched(c, "websocket")
+		g.Track(res, Response)
+		part := string(frame(2, 300, false)[:100])
+		go func() {
+			io.WriteString(c.send, part)
+			synctest.Wait()
+			g.End(0)
+		}()
+		start := time.Now()
+		got, err := io.ReadAll(res.Body)
+		if string(got) != part || err != ErrEnded || time.Since(start) != boundaryGrace {
+			t.Errorf("%x, %v after %s", got, err, time.Since(start))
+		}
+		res.Body.Close()
+	})
+}
+
+// A close that is under way is not said twice.
+func TestWebSocketAlreadyClosing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newConn()
+		g := NewRegistry().NewGroup()
+		res := switched(c, "websocket")
+		g.Track(res, Response)
+		rwc := res.Body.(io.ReadWriteCloser)
+		bye := string(frame(8, 2, false))
+		go func() {
+			io.WriteString(c.send, bye)
+			synctest.Wait()
+			rwc.Write(frame(8, 2, true))
+			g.End(0)
+		}()
+		if got, err := io.ReadAll(rwc); string(got) != bye || err != ErrEnded {
+			t.Errorf("%x, %v", got, err)
+		}
+		synctest.Wait()
+		if got := c.got(); got != string(frame(8, 2, true)) {
+			t.Errorf("apiserver got %x", got)
+		}
+		rwc.Close()
+	})
+}
+
+// An apiserver that does not read does not keep a stream.
+func TestWebSocketEndsWithStuckWrite(t *testing.T) {
+	c := newConn()
+	writing := make(chan struct{})
+	c.stuck = make(chan struct{})
+	g := NewRegistry().NewGroup()
+	res := switched(c, "websocket")
+	g.Track(res, Response)
+	rwc := res.Body.(io.ReadWriteCloser)
+	wrote := make(chan error)
+	go func() { close(writing); _, err := rwc.Write(frame(2, 10, true)); wrote <- err }()
+	<-writing
+	g.End(0)
+	within(t, 5*time.Second, "ending", func() {
+		if _, err := io.ReadAll(rwc); err != ErrEnded {
+			t.Error(err)
+		}
+		if err := <-wrote; err == nil {
+			t.Error("the write succeeded")
+		}
+	})
+	rwc.Close()
+}
+
+// SPDY has no close frame that means this: the connection ends at once.
+func TestUpgradeEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newConn()
+		g := NewRegistry().NewGroup()
+		res := switched(c, "SPDY/3.1")
+		g.Track(res, Response)
+		go func() {
+			io.WriteString(c.send, "data")
+			synctest.Wait()
+			g.End(time.Hour)
+		}()
+		start := time.Now()
+		if got, err := io.ReadAll(res.Body); string(got) != "data" || err != ErrEnded || time.Since(start) != 0 {
+			t.Errorf("%q, %v after %s", got, err, time.Since(start))
+		}
+		if c.got() != "" {
+			t.Errorf("apiserver got %q", c.got())
+		}
+		if err := res.Body.(interface{ CloseWrite() error }).CloseWrite(); err != nil || c.half {
+			t.Errorf("half-close of an ended stream: %v, %t", err, c.half)
+		}
+		res.Body.Close()
+	})
+}
+
+// A stream nobody ends passes everything on, both ways, half-close included.
+func TestUpgradePassesOn(t *testing.T) {
+	for _, protocol := range []string{"websocket", "SPDY/3.1"} {
+		c := newConn()
+		r := NewRegistry()
+		res := switched(c, protocol)
+		r.NewGroup().Track(res, Response)
+		rwc := res.Body.(io.ReadWriteCloser)
+		go func() { io.WriteString(c.send, "\x82\x05any bytes"); c.send.Close() }()
+		if got, err := io.ReadAll(rwc); string(got) != "\x82\x05any bytes" || err != nil {
+			t.Errorf("%s: read %q, %v", protocol, got, err)
+		}
+		io.WriteString(rwc, "\x82\x85and more")
+		if c.got() != "\x82\x85and more" {
+			t.Errorf("%s: wrote %q", protocol, c.got())
+		}
+		if err := rwc.(interface{ CloseWrite() error }).CloseWrite(); err != nil || !c.half {
+			t.Errorf("%s: CloseWrite: %v, passed on: %t", protocol, err, c.half)
+		}
+		if r.Len() != 1 {
+			t.Errorf("%s: half-closed streams are over", protocol)
+		}
+		rwc.Close()
+		if r.Len() != 0 {
+			t.Errorf("%s: still open", protocol)
+		}
+	}
+	// A connection that cannot half-close says so: the copier then ends both.
+	u := newUpgraded(struct{ io.ReadWriteCloser }{newConn()}, false)
+	if u.CloseWrite() == nil {
+		t.Error("CloseWrite succeeded")
+	}
+}
+
+// The framer finds the boundaries of any sequence of frames, however it is
+// cut, and stops at the first one.
+func TestFramer(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		mode := rapid.SampledFrom([]framing{lines, lengthPrefixed, webSocket}).Draw(t, "mode")
+		var all []byte
+		ends := map[int]bool{0: true}
+		for range rapid.IntRange(1, 6).Draw(t, "frames") {
+			n := rapid.SampledFrom([]int{0, 1, 5, 125, 126, 127, 65535, 65536, 70000}).Draw(t, "length")
+			switch mode {
+			case lines:
+				all = append(append(all, bytes.Repeat([]byte{'x'}, n)...), '\n')
+			case lengthPrefixed:
+				all = append(all, protobufEvent(n)...)
+			case webSocket:
+				opcode := rapid.SampledFrom([]byte{0, 1, 2, 9}).Draw(t, "opcode")
+				all = append(all, frame(opcode, n, rapid.Bool().Draw(t, "masked"))...)
+			}
+			ends[len(all)] = true
+		}
+		f := framer{mode: mode}
+		at := 0
+		for at < len(all) {
+			n := min(rapid.IntRange(1, 80000).Draw(t, "cut"), len(all)-at)
+			if rapid.Bool().Draw(t, "to boundary") {
+				k := f.scanToBoundary(all[at : at+n])
+				if ends[at] && k != 0 {
+					t.Fatalf("went past the boundary at %d by %d", at, k)
+				}
+				for i := at + 1; i < at+k; i++ {
+					if ends[i] {
+						t.Fatalf("went past the boundary at %d", i)
+					}
+				}
+				if k < n && !ends[at+k] {
+					t.Fatalf("stopped at %d, which is no boundary", at+k)
+				}
+				at += k
+				if !ends[at] {
+					continue
+				}
+				n = min(1, len(all)-at)
+			}
+			f.scan(all[at : at+n])
+			at += n
+			if f.atBoundary() != ends[at] {
+				t.Fatalf("after %d of %d bytes: boundary %t, want %t", at, len(all), f.atBoundary(), ends[at])
+			}
+		}
+		if f.sawClose {
+			t.Fatal("saw a close frame in a payload")
+		}
+	})
+}
+
+// Bytes that are no frames at all must do no harm.
+func FuzzFramer(f *testing.F) {
+	f.Add(byte(webSocket), []byte("\x88\x02\x03\xe9"), 1)
+	f.Add(byte(webSocket), []byte("\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff\x00\x00\x00\x00x"), 3)
+	f.Add(byte(lengthPrefixed), []byte("\xff\xff\xff\xff"), 2)
+	f.Fuzz(func(t *testing.T, mode byte, data []byte, cut int) {
+		if cut < 1 || framing(mode) > webSocket {
+			return
+		}
+		whole, parts := framer{mode: framing(mode)}, framer{mode: framing(mode)}
+		whole.scan(data)
+		for rest := data; len(rest) > 0; {
+			n := min(cut, len(rest))
+			parts.scan(rest[:n])
+			rest = rest[n:]
+		}
+		if whole.atBoundary() != parts.atBoundary() || whole.need != parts.need || whole.sawClose != parts.sawClose {
+			t.Fatalf("cut in parts: %+v, %+v", whole, parts)
+		}
+		if n := whole.scanToBoundary(data); n < 0 || n > len(data) {
+			t.Fatalf("scanToBoundary = %d", n)
+		}
+	})
+}
