@@ -1,0 +1,80 @@
+package probe
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+)
+
+// judge compares who the apiserver saw with who was asserted. More groups than
+// asserted are no fault: the apiserver adds system:authenticated.
+func judge(body []byte, asserted *identity.Forwarded) Verdict {
+	var review authenticationv1.SelfSubjectReview
+	if err := json.Unmarshal(body, &review); err != nil || review.Kind != "SelfSubjectReview" ||
+		review.APIVersion != authenticationv1.SchemeGroupVersion.String() {
+		return unknown("the apiserver's answer to the probe is no SelfSubjectReview")
+	}
+	seen := review.Status.UserInfo
+	var missing []string
+	for _, group := range asserted.Groups {
+		if !slices.Contains(seen.Groups, group) {
+			missing = append(missing, "group (--requestheader-group-headers)")
+		}
+	}
+	for key, values := range asserted.Extra {
+		if !slices.Equal(seen.Extra[key], values) {
+			missing = append(missing, "extra (--requestheader-extra-headers-prefix)")
+		}
+	}
+	if asserted.UID != "" && seen.UID != asserted.UID {
+		missing = append(missing, "uid (--requestheader-uid-headers)")
+	}
+	message := ""
+	switch {
+	case seen.Username != asserted.User:
+		message = fmt.Sprintf("the apiserver saw another name than the asserted one: user %q, groups %q", seen.Username, seen.Groups)
+	case len(missing) > 0:
+		message = fmt.Sprintf("the apiserver saw the asserted name without its %s: user %q, groups %q",
+			strings.Join(missing, ", "), seen.Username, seen.Groups)
+	default:
+		return Verdict{Trust: v1.TrustTrusted}
+	}
+	return Verdict{Trust: v1.TrustNotHonoured, Message: bounded(message)}
+}
+
+// forbidden is an apiserver whose authorizer keeps the review from the user it
+// saw, whom its answer names (`User "x" cannot create resource …`).
+func forbidden(body []byte, asserted *identity.Forwarded) Verdict {
+	v := unknown("the apiserver forbids the probe's SelfSubjectReview (403)")
+	var status metav1.Status
+	if err := json.Unmarshal(body, &status); err == nil && status.Kind == "Status" {
+		v.NamesAssertedUser = strings.Contains(status.Message, strconv.Quote(asserted.User))
+	}
+	return v
+}
+
+// bounded makes a text with foreign parts fit for a status and a log: one
+// line, no control or invisible character, 256 characters.
+func bounded(s string) string {
+	var out []rune
+	for _, r := range s {
+		if unicode.IsPrint(r) {
+			out = append(out, r)
+		} else {
+			out = append(out, []rune(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))...)
+		}
+		if len(out) > maxMessage {
+			return string(out[:maxMessage-3]) + "..."
+		}
+	}
+	return string(out)
+}

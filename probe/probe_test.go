@@ -1,0 +1,342 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+)
+
+var settings = identity.Settings{UserPrefix: "t:", GroupPrefix: "g:"}
+
+// server serves handler and returns its base URL with a path base.
+func server(t *testing.T, handler http.HandlerFunc) *url.URL {
+	t.Helper()
+	s := httptest.NewServer(handler)
+	t.Cleanup(s.Close)
+	u, err := url.Parse(s.URL + "/k8s/c-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// transport keeps no connection, so that a test's server can close.
+func transport() http.RoundTripper { return &http.Transport{DisableKeepAlives: true} }
+
+// seen is who the requestheader authenticator of a real apiserver sees, with
+// the header flags given.
+func seen(t *testing.T, r *http.Request, uid, group, extra []string) user.Info {
+	a, err := headerrequest.New([]string{"X-Remote-User"}, uid, group, extra)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, ok, err := a.AuthenticateRequest(r)
+	if err != nil || !ok {
+		t.Errorf("no identity: %v", err)
+		return &user.DefaultInfo{}
+	}
+	return res.User
+}
+
+func answer(w http.ResponseWriter, code int, name, uid string, groups []string, extra map[string][]string) {
+	review := authenticationv1.SelfSubjectReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"},
+	}
+	review.Status.UserInfo = authenticationv1.UserInfo{Username: name, UID: uid, Groups: groups}
+	for key, values := range extra {
+		if review.Status.UserInfo.Extra == nil {
+			review.Status.UserInfo.Extra = map[string]authenticationv1.ExtraValue{}
+		}
+		review.Status.UserInfo.Extra[key] = values
+	}
+	w.WriteHeader(code)
+	json.NewEncoder(w).Encode(review)
+}
+
+var (
+	uidFlag   = []string{"X-Remote-Uid"}
+	groupFlag = []string{"X-Remote-Group"}
+	extraFlag = []string{"X-Remote-Extra-"}
+)
+
+// TRUST-1: what an apiserver with these flags makes of the probe.
+func TestFlags(t *testing.T) {
+	tests := []struct {
+		name              string
+		uid, group, extra []string
+		forwardUID        bool
+		trust             v1.Trust
+		message           []string // parts
+	}{
+		{"all flags", uidFlag, groupFlag, extraFlag, false, v1.TrustTrusted, nil},
+		{"all flags and the uid", uidFlag, groupFlag, extraFlag, true, v1.TrustTrusted, nil},
+		{"no uid flag, none forwarded", nil, groupFlag, extraFlag, false, v1.TrustTrusted, nil},
+		{"no uid flag", nil, groupFlag, extraFlag, true, v1.TrustNotHonoured, []string{"without its uid", `user "t:proxyauth-probe"`}},
+		{"no group flag", uidFlag, nil, extraFlag, false, v1.TrustNotHonoured, []string{"without its group (--requestheader-group-headers)", `groups ["system:authenticated"]`}},
+		{"no extra flag", uidFlag, groupFlag, nil, false, v1.TrustNotHonoured, []string{"without its extra (--requestheader-extra-headers-prefix)"}},
+		{"no flags", nil, nil, nil, true, v1.TrustNotHonoured, []string{"group", "extra", "uid"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			base := server(t, func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				var sent authenticationv1.SelfSubjectReview
+				if err := json.Unmarshal(body, &sent); err != nil || sent.Kind != "SelfSubjectReview" || sent.APIVersion != "authentication.k8s.io/v1" {
+					t.Errorf("review %s", body)
+				}
+				if r.Method != "POST" || r.RequestURI != "/k8s/c-1"+reviewPath || r.Header.Get("Content-Type") != "application/json" ||
+					r.Header.Get("Accept") != "application/json" || r.Header["Authorization"] != nil {
+					t.Errorf("request %s %s %v", r.Method, r.RequestURI, r.Header)
+				}
+				u := seen(t, r, tt.uid, tt.group, tt.extra)
+				answer(w, 201, u.GetName(), u.GetUID(), append(u.GetGroups(), "system:authenticated"), u.GetExtra())
+			})
+			s := settings
+			s.ForwardUID = tt.forwardUID
+			v := Check(t.Context(), transport(), base, s)
+			if v.Trust != tt.trust || v.NamesAssertedUser {
+				t.Errorf("verdict %+v, want %s", v, tt.trust)
+			}
+			checkMessage(t, v)
+			for _, part := range tt.message {
+				if !strings.Contains(v.Message, part) {
+					t.Errorf("message %q lacks %q", v.Message, part)
+				}
+			}
+		})
+	}
+}
+
+func checkMessage(t *testing.T, v Verdict) {
+	t.Helper()
+	if (v.Message == "") != (v.Trust == v1.TrustTrusted) {
+		t.Errorf("%s with message %q", v.Trust, v.Message)
+	}
+	if n := utf8.RuneCountInString(v.Message); n > 256 {
+		t.Errorf("message of %d characters", n)
+	}
+	for _, r := range v.Message {
+		if !unicode.IsPrint(r) {
+			t.Errorf("message with %U", r)
+		}
+	}
+}
+
+// Each probe sends fresh random values: an answer to an earlier one is no
+// answer to this one.
+func TestRandomValues(t *testing.T) {
+	var extras, uids []string
+	base := server(t, func(w http.ResponseWriter, r *http.Request) {
+		u := seen(t, r, uidFlag, groupFlag, extraFlag)
+		extras, uids = append(extras, u.GetExtra()[ExtraKey]...), append(uids, u.GetUID())
+		// The first probe's values, always.
+		answer(w, 201, u.GetName(), uids[0], u.GetGroups(), map[string][]string{ExtraKey: {extras[0]}})
+	})
+	s := settings
+	s.ForwardUID = true
+	if v := Check(t.Context(), transport(), base, s); v.Trust != v1.TrustTrusted {
+		t.Errorf("first: %+v", v)
+	}
+	if v := Check(t.Context(), transport(), base, s); v.Trust != v1.TrustNotHonoured || !strings.Contains(v.Message, "extra") || !strings.Contains(v.Message, "uid") {
+		t.Errorf("a replayed answer: %+v", v)
+	}
+	if extras[0] == extras[1] || uids[0] == uids[1] || len(extras[0]) < 20 || extras[0] == uids[0] {
+		t.Errorf("extras %q, uids %q", extras, uids)
+	}
+}
+
+func forbid(w http.ResponseWriter, who string) {
+	w.WriteHeader(403)
+	json.NewEncoder(w).Encode(metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Code: 403, Reason: metav1.StatusReasonForbidden,
+		Message: fmt.Sprintf("selfsubjectreviews.authentication.k8s.io is forbidden: User %q cannot create resource "+
+			`"selfsubjectreviews" in API group "authentication.k8s.io" at the cluster scope`, who),
+	})
+}
+
+// Section 7, the table of verdicts.
+func TestVerdicts(t *testing.T) {
+	valid := func(w http.ResponseWriter, r *http.Request, code int, change func(*user.DefaultInfo)) {
+		u := seen(t, r, uidFlag, groupFlag, extraFlag).(*user.DefaultInfo)
+		change(u)
+		answer(w, code, u.Name, u.UID, u.Groups, u.Extra)
+	}
+	tests := []struct {
+		name    string
+		handler http.HandlerFunc
+		want    Verdict // Message is a part
+	}{
+		{
+			"401", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(401); io.WriteString(w, "x") },
+			Verdict{v1.TrustRejected, "--requestheader-client-ca-file", false},
+		},
+		{
+			"401 whose body breaks off", func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Length", "100")
+				w.WriteHeader(401)
+			}, Verdict{v1.TrustRejected, "401", false},
+		},
+		{
+			"the certificate's own name", func(w http.ResponseWriter, r *http.Request) {
+				answer(w, 201, "kubernetes-admin", "", []string{"system:masters"}, nil)
+			}, Verdict{v1.TrustNotHonoured, `another name than the asserted one: user "kubernetes-admin", groups ["system:masters"]`, false},
+		},
+		{
+			"the name without prefix", func(w http.ResponseWriter, r *http.Request) {
+				valid(w, r, 201, func(u *user.DefaultInfo) { u.Name = Name })
+			}, Verdict{v1.TrustNotHonoured, "another name", false},
+		},
+		{
+			"nobody", func(w http.ResponseWriter, r *http.Request) { answer(w, 201, "", "", nil, nil) },
+			Verdict{v1.TrustNotHonoured, `user ""`, false},
+		},
+		{
+			"extra with another value besides", func(w http.ResponseWriter, r *http.Request) {
+				valid(w, r, 201, func(u *user.DefaultInfo) { u.Extra[ExtraKey] = append(u.Extra[ExtraKey], "more") })
+			}, Verdict{v1.TrustNotHonoured, "extra", false},
+		},
+		{
+			"more groups", func(w http.ResponseWriter, r *http.Request) {
+				valid(w, r, 201, func(u *user.DefaultInfo) { u.Groups = append(u.Groups, "system:authenticated", "x") })
+			}, Verdict{v1.TrustTrusted, "", false},
+		},
+		{
+			"200", func(w http.ResponseWriter, r *http.Request) { valid(w, r, 200, func(*user.DefaultInfo) {}) },
+			Verdict{v1.TrustUnknown, "200", false},
+		},
+		{"403 that names the user", func(w http.ResponseWriter, r *http.Request) { forbid(w, "t:proxyauth-probe") }, Verdict{v1.TrustUnknown, "403", true}},
+		{"403 that names another", func(w http.ResponseWriter, r *http.Request) { forbid(w, "system:anonymous") }, Verdict{v1.TrustUnknown, "403", false}},
+		{"403 that names a longer one", func(w http.ResponseWriter, r *http.Request) { forbid(w, "xt:proxyauth-probe") }, Verdict{v1.TrustUnknown, "403", false}},
+		{
+			"403 of something else", func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(403)
+				io.WriteString(w, `<html>"t:proxyauth-probe"`)
+			}, Verdict{v1.TrustUnknown, "403", false},
+		},
+		{"404", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(404) }, Verdict{v1.TrustUnknown, "404", false}},
+		{"500", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(500) }, Verdict{v1.TrustUnknown, "500", false}},
+		{
+			"redirect", func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/elsewhere" {
+					t.Error("the redirect was followed")
+				}
+				http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+			}, Verdict{v1.TrustUnknown, "307", false},
+		},
+		{"no JSON", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(201); io.WriteString(w, "<html>") }, Verdict{v1.TrustUnknown, "no SelfSubjectReview", false}},
+		{
+			"another kind", func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(201)
+				io.WriteString(w, `{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1"}`)
+			}, Verdict{v1.TrustUnknown, "no SelfSubjectReview", false},
+		},
+		{
+			"endless", func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(201)
+				for {
+					if _, err := w.Write([]byte(strings.Repeat(" ", 1<<16))); err != nil {
+						return
+					}
+				}
+			}, Verdict{v1.TrustUnknown, "more than 1 MiB", false},
+		},
+		{
+			"breaks off", func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Length", "100")
+				w.WriteHeader(201)
+			}, Verdict{v1.TrustUnknown, "got no answer", false},
+		},
+		{"hangs up", func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }, Verdict{v1.TrustUnknown, "got no answer", false}},
+		{
+			"a hostile name", func(w http.ResponseWriter, r *http.Request) {
+				answer(w, 201, "a\r\nb\x00\u202e\u2028\x1b[31m\u0085é\u200b", "", []string{strings.Repeat("\n", 100_000)}, nil)
+			}, Verdict{v1.TrustNotHonoured, `user "a\r\nb\x00\u202e\u2028\x1b[31m\u0085é\u200b"`, false},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			v := Check(t.Context(), transport(), server(t, tt.handler), settings)
+			if v.Trust != tt.want.Trust || v.NamesAssertedUser != tt.want.NamesAssertedUser || !strings.Contains(v.Message, tt.want.Message) {
+				t.Errorf("verdict %+v, want %+v", v, tt.want)
+			}
+			checkMessage(t, v)
+		})
+	}
+}
+
+func TestTransportFaults(t *testing.T) {
+	gone, err := url.Parse("http://127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := Check(t.Context(), transport(), gone, settings)
+	if v.Trust != v1.TrustUnknown || !strings.Contains(v.Message, "refused") {
+		t.Errorf("verdict %+v", v)
+	}
+	checkMessage(t, v)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	base := server(t, func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body); <-r.Context().Done() })
+	v = Check(ctx, transport(), base, settings)
+	if v.Trust != v1.TrustUnknown || !strings.Contains(v.Message, "in time") {
+		t.Errorf("verdict %+v", v)
+	}
+
+	v = Check(t.Context(), transport(), base, identity.Settings{UserPrefix: "system:", GroupPrefix: "g:"})
+	if v.Trust != v1.TrustUnknown || !strings.Contains(v.Message, "has a reserved system: name") {
+		t.Errorf("verdict %+v", v)
+	}
+}
+
+func TestBounded(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                       "",
+		"plain é":                "plain é",
+		"a\nb\x7f":               `a\nb\x7f`,
+		"it's":                   "it's",
+		strings.Repeat("é", 256): strings.Repeat("é", 256),
+		strings.Repeat("é", 257): strings.Repeat("é", 253) + "...",
+		"\xff":                   "\ufffd",
+	} {
+		if got := bounded(in); got != want {
+			t.Errorf("bounded(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func FuzzJudge(f *testing.F) {
+	f.Add([]byte(`{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":{"username":"t:proxyauth-probe","groups":["g:proxyauth-probe"]}}}`))
+	f.Add([]byte(`{"kind":"Status","message":"User \"t:proxyauth-probe\" cannot"}`))
+	asserted, refused := identity.Forward(probeIdentity(), settings)
+	if refused != nil {
+		f.Fatal(refused)
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		v := judge(body, asserted)
+		if v.Trust == v1.TrustTrusted {
+			t.Error("trusted without the random value")
+		}
+		checkMessage(t, v)
+		if v := forbidden(body, asserted); v.Trust != v1.TrustUnknown {
+			t.Errorf("403: %+v", v)
+		}
+	})
+}
