@@ -250,3 +250,11 @@ func (w way) relayed(t *testing.T, c call) *rawserver.Request {
 	}
 	return w.up.Only(t)
 }
+
+// wantHTTP1 fails unless a request came over HTTP/1.1.
+func wantHTTP1(t *testing.T, r *rawserver.Request) {
+	t.Helper()
+	if r.Protocol != "http/1.1" {
+		t.Errorf("%v: went over %q", r, r.Protocol)
+	}
+}
