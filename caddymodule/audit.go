@@ -102,7 +102,7 @@ func (a *auditor) record(code int) {
 	var mode, upstreamUser string
 	var upstreamGroups []string
 	if a.served != nil {
-		mode = string(a.served.spec.Mode)
+		mode = modeText(a.served.spec.Mode)
 	}
 	if d := a.decision; d != nil {
 		if d.id != nil {

@@ -28,14 +28,21 @@ type cluster struct {
 	// closed is the answer while the cluster may not serve, nil otherwise.
 	closed *refusal
 	// auth is nil when bearers are not validated.
-	auth    authn.Authenticator
-	pair    *upstream.Pair
+	auth authn.Authenticator
+	pair *upstream.Pair
+	// gate is closed until the apiserver was seen to honour the proxy. It is
+	// that of gateSet, which may be the last set that could be probed: a
+	// certificate that is missing for a moment does not undo a verdict.
 	gate    *upstream.Gate
+	gateSet string
+	// probing presents the front-proxy certificate where pair does not: in
+	// preparation, and while the cluster may not serve.
+	probing *upstream.Pair
 	streams *upstream.Group
 	// via is the pseudonym of this cluster in Via headers (URL-6).
 	via string
 
-	authID, pairID, setID string
+	authID, pairID string
 }
 
 // assemble makes the cluster of a compiled object. It takes over from the
@@ -58,24 +65,24 @@ func (rt *runtime) assemble(spec *k8swatch.Cluster, old *cluster) *cluster {
 		return c
 	}
 	c.streams = openStreams.groupOf(spec)
-	if c.closed != nil {
-		return c
+	if old == nil {
+		old = new(cluster)
 	}
-	if err := rt.connect(c, old); err != nil {
-		rt.logger.Error("assembling a cluster", zap.Stringer("cluster", spec.Key), zap.Error(err))
-		c.closed = notReady(spec.Mode, k8swatch.ReasonInvalidSpec)
+	if c.closed == nil {
+		if err := rt.connect(c, old); err != nil {
+			rt.logger.Error("assembling a cluster", zap.Stringer("cluster", spec.Key), zap.Error(err))
+			c.closed = notReady(spec.Mode, k8swatch.ReasonInvalidSpec)
+		}
 	}
+	c.takeTrust(old)
 	return c
 }
 
 // connect fills in what a cluster that may serve needs.
 func (rt *runtime) connect(c, old *cluster) error {
 	spec := c.spec
-	c.pairID, c.setID = spec.CredentialID(), spec.SetID()
+	c.pairID = spec.CredentialID()
 	c.authID = string(spec.UID) + "/" + spec.Auth.Hash
-	if old == nil {
-		old = new(cluster)
-	}
 	if old.auth != nil && old.authID == c.authID {
 		c.auth = old.auth
 	} else if !spec.Auth.DisableValidation {
@@ -88,16 +95,32 @@ func (rt *runtime) connect(c, old *cluster) error {
 	if old.pair != nil && old.pairID == c.pairID {
 		c.pair = old.pair
 	} else {
-		c.pair = newPair(spec)
-	}
-	if spec.Mode == v1.ModeFrontProxy {
-		if old.gate != nil && old.setID == c.setID {
-			c.gate = old.gate
-		} else {
-			c.gate = upstream.NewGate()
-		}
+		c.pair = newPair(spec, presented(spec))
 	}
 	return nil
+}
+
+// takeTrust takes the verdict over from the version before when it is about
+// the same set, whatever the mode (TRUST-2), and begins anew with a closed gate
+// otherwise.
+func (c *cluster) takeTrust(old *cluster) {
+	c.gate, c.gateSet = old.gate, old.gateSet
+	if !c.spec.Probe {
+		return
+	}
+	set := c.spec.SetID()
+	same := c.gate != nil && c.gateSet == set
+	if !same {
+		c.gate, c.gateSet = upstream.NewGate(), set
+	}
+	switch {
+	case c.spec.Mode == v1.ModeFrontProxy && c.pair != nil:
+		// The relay's own connections are the ones to ask over.
+	case same && old.probing != nil:
+		c.probing = old.probing
+	default:
+		c.probing = newPair(c.spec, c.spec.FrontProxy)
+	}
 }
 
 func (rt *runtime) authenticator(spec *k8swatch.Cluster) (authn.Authenticator, error) {
@@ -108,12 +131,20 @@ func (rt *runtime) authenticator(spec *k8swatch.Cluster) (authn.Authenticator, e
 	return authn.NewJWT(cfg, rt.keySets, rt.cache)
 }
 
-func newPair(spec *k8swatch.Cluster) *upstream.Pair {
+func newPair(spec *k8swatch.Cluster, cert *k8swatch.ClientCertificate) *upstream.Pair {
 	cfg := upstream.Config{Target: spec.Target, ServerName: spec.ServerName, RootCAs: spec.CA}
-	if spec.Mode == v1.ModeFrontProxy {
-		cfg.Certificate = &spec.FrontProxy.TLS
+	if cert != nil {
+		cfg.Certificate = &cert.TLS
 	}
 	return upstream.New(cfg)
+}
+
+// presented is the certificate of the relay: none in Passthrough (ID-4).
+func presented(spec *k8swatch.Cluster) *k8swatch.ClientCertificate {
+	if spec.Mode == v1.ModeFrontProxy {
+		return spec.FrontProxy
+	}
+	return nil
 }
 
 // retire releases what the next version of a cluster did not take over; next
@@ -124,6 +155,9 @@ func (c *cluster) retire(next *cluster) {
 	}
 	if c.pair != nil && (next == nil || next.pair != c.pair) {
 		c.pair.Retire()
+	}
+	if c.probing != nil && (next == nil || next.probing != c.probing) {
+		c.probing.Retire()
 	}
 	if c.auth != nil && (next == nil || next.auth != c.auth) {
 		if closer, ok := c.auth.(interface{ Close() }); ok {
@@ -139,13 +173,24 @@ func closedFor(spec *k8swatch.Cluster) *refusal {
 	}
 	switch spec.Ready.Reason {
 	case k8swatch.ReasonUpstreamModeUnknown:
-		return unavailable("mode_unknown", "this proxy replica cannot serve upstream mode %s yet", spec.Mode)
+		return unavailable("mode_unknown", "this proxy replica cannot serve upstream mode %s yet", modeText(spec.Mode))
 	case k8swatch.ReasonUpstreamModeNotAllowed:
-		return unavailable("mode_not_enabled", "upstream mode %s is not enabled on this proxy installation", spec.Mode)
+		return unavailable("mode_not_enabled", "upstream mode %s is not enabled on this proxy installation", modeText(spec.Mode))
 	case k8swatch.ReasonAudienceValidationRequired:
-		return unavailable("audience_validation", "upstream mode %s requires OIDC audience validation", spec.Mode)
+		return unavailable("audience_validation", "upstream mode %s requires OIDC audience validation", modeText(spec.Mode))
 	}
 	return notReady(spec.Mode, spec.Ready.Reason)
+}
+
+// maxModeText bounds a mode this version does not know: the object's author
+// chose it, and it goes into answers and the audit line.
+const maxModeText = 64
+
+func modeText(mode v1.UpstreamMode) string {
+	if runes := []rune(string(mode)); len(runes) > maxModeText {
+		return string(runes[:maxModeText]) + "…"
+	}
+	return string(mode)
 }
 
 func notReady(mode v1.UpstreamMode, reason string) *refusal {
@@ -194,15 +239,19 @@ func (c *cluster) admit(ctx context.Context) *refusal {
 	return unavailable("upstream_trust", "this cluster is not ready for upstream mode FrontProxy: %s", ready.Reason)
 }
 
-// probe asks the apiserver over the connection of the relay who it sees.
+// probe asks the apiserver who it sees behind the front-proxy certificate.
 func (c *cluster) probe(ctx context.Context) probe.Verdict {
+	over := c.pair
+	if c.probing != nil {
+		over = c.probing
+	}
 	base := &url.URL{Scheme: "https", Host: c.spec.Target.Host, Path: c.spec.Target.BasePath}
-	return probe.Check(ctx, c.pair, base, c.settings)
+	return probe.Check(ctx, over, base, c.settings)
 }
 
 // trust is what is known of the cluster's set.
 func (c *cluster) trust() k8swatch.TrustState {
-	if c.gate == nil {
+	if !c.spec.Probe || c.gate == nil {
 		return k8swatch.TrustState{}
 	}
 	return c.gate.State()

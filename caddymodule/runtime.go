@@ -47,6 +47,7 @@ type runtime struct {
 	keySets  *authn.KeySets
 	cache    *authn.Cache
 	statusOf *statusBook
+	prober   *prober
 
 	snapshot atomic.Pointer[snapshot]
 	logger   *zap.Logger
@@ -90,7 +91,7 @@ func newRuntime(o runtimeOptions) (*runtime, error) {
 	}
 	cache := authn.NewCache(0, nil)
 	cache.OnLookup = func(result string) { tokenCache.WithLabelValues(result).Inc() }
-	return &runtime{
+	rt := &runtime{
 		options: o,
 		source:  source,
 		compiler: k8swatch.NewCompiler(source, k8swatch.Options{
@@ -105,7 +106,9 @@ func newRuntime(o runtimeOptions) (*runtime, error) {
 		statusOf: newStatusBook(),
 		logger:   logger,
 		wake:     make(chan struct{}, 1),
-	}, nil
+	}
+	rt.prober = newProber(rt, o.ProbeInterval)
+	return rt, nil
 }
 
 // start reads the source once and follows it. Further calls return what the
@@ -135,6 +138,7 @@ func (rt *runtime) run() error {
 	failed := make(chan error, 1)
 	first := make(chan struct{})
 	var once sync.Once
+	rt.done.Go(func() { rt.prober.run(ctx) })
 	rt.done.Add(2)
 	go func() {
 		defer rt.done.Done()
@@ -238,6 +242,7 @@ func (rt *runtime) rebuild() time.Duration {
 		}
 	}
 	openStreams.follow(rt)
+	rt.prober.probeSoon(after)
 	return next
 }
 

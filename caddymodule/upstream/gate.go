@@ -36,9 +36,12 @@ type Gate struct {
 	open atomic.Bool
 
 	mu sync.Mutex
-	// state is the verdict that stands. An Unknown leaves a firmer one alone.
+	// state is what a status says. An Unknown does not replace a refusal.
 	state k8swatch.TrustState
 	last  probe.Verdict // as in state
+	// trusted says that the set was once seen Trusted, refused that it was
+	// refused since.
+	trusted, refused bool
 	// asked is when the last check ended.
 	asked time.Time
 	// flight is closed when the check under way ends, nil while there is none.
@@ -97,22 +100,28 @@ func (g *Gate) run(check func(context.Context) probe.Verdict) {
 	verdict = check(ctx)
 }
 
-// Observe takes in a verdict, wherever it was reached.
+// Observe takes in a verdict, wherever it was reached. A set that was refused
+// stays so until Trusted, and one that was Trusted is not closed by a probe
+// that did not conclude (TRUST-4).
 func (g *Gate) Observe(v probe.Verdict) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch v.Trust {
 	case v1.TrustTrusted:
 		g.open.Store(true)
+		g.trusted, g.refused = true, false
 	case v1.TrustRejected, v1.TrustNotHonoured:
 		g.open.Store(false)
+		g.refused = true
 	default:
-		if t := g.state.Trust; t != "" && t != v1.TrustUnknown {
+		if g.refused {
 			return
 		}
-		// An apiserver that forbids the review itself, to the user we asserted,
-		// has believed the proxy (TRUST-3).
-		g.open.Store(v.NamesAssertedUser)
+		if !g.trusted {
+			// An apiserver that forbids the review itself, to the user we
+			// asserted, has believed the proxy (TRUST-3).
+			g.open.Store(v.NamesAssertedUser)
+		}
 	}
 	g.last = v
 	now := time.Now()
