@@ -16,12 +16,13 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// maxExpanded bounds what the aliases of a YAML file may expand to, in bytes.
+// maxExpanded bounds what a YAML file may hold with its aliases repeated, in
+// bytes, a value counting 16 for itself.
 const maxExpanded = 4 * maxFileSize
 
 var (
 	errNotUTF8    = errors.New("the text is not UTF-8")
-	errExpanded   = errors.New("its aliases expand to too much")
+	errExpanded   = errors.New("it holds too much, aliases repeated")
 	errKeyIsNone  = errors.New("a key is no text")
 	errNotNumber  = errors.New("a number is not finite")
 	errNotLiteral = errors.New("a value is of a type that JSON does not have")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"sync"
 
@@ -31,6 +32,7 @@ const notChecked = "some validation rules were not checked because the object wa
 type Validator struct {
 	structural *schema.Structural
 	rules      *cel.Validator
+	patterns   map[string]*regexp.Regexp
 	// admit holds the whole schema; recheck lacks the enum on mode.
 	admit, recheck validation.SchemaValidator
 }
@@ -60,8 +62,11 @@ func New() (*Validator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compiling the schema of the re-check: %w", err)
 	}
+	patterns := map[string]*regexp.Regexp{}
+	patternsOf(structural, patterns)
 	return &Validator{
 		structural: structural,
+		patterns:   patterns,
 		rules:      cel.NewValidator(structural, true, celconfig.PerCallLimit),
 		admit:      admit,
 		recheck:    recheck,
@@ -196,13 +201,17 @@ func copyPart(to, from *v1.ProxyKubeApi, part string) {
 	}
 }
 
-// check runs the rules in the order of the apiserver's create strategy.
+// check runs the rules in the order of the apiserver's create strategy. Lists
+// of an object that is refused may come back shortened.
 func (v *Validator) check(object map[string]any, openapi validation.SchemaValidator, metadata bool) field.ErrorList {
 	var errs field.ErrorList
 	if metadata {
 		errs = append(errs, checkMetadata(object)...)
 	}
+	trimmer := trimmer{patterns: v.patterns}
+	trimmer.trim(object, v.structural, nil)
 	errs = append(errs, validation.ValidateCustomResource(nil, object, openapi)...)
+	trimmer.restore(errs)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, v.structural, object)...)
 	if blocksRules(errs) {
 		errs = append(errs, field.Invalid(nil, nil, notChecked))
