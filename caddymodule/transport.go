@@ -11,6 +11,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
@@ -81,8 +82,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 func (d *decision) outgoing(r *http.Request, body *bodyWatcher) *http.Request {
 	out := new(http.Request)
 	*out = *r
-	out.URL = upstreamURL(d.cluster.spec.Target, d.target)
-	out.Host = d.cluster.spec.Target.Host
+	upstream.SetURL(out, d.cluster.spec.Target, d.target.path)
 	if r.Body != nil && r.Body != http.NoBody {
 		out.Body = body
 	}
