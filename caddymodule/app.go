@@ -37,10 +37,11 @@ type App struct {
 	// must be among them. Default: `["Passthrough"]`.
 	AllowedModes []string `json:"allowed_modes,omitempty"`
 
-	// What happens to a token whose audience is not this cluster's: `enforce`
-	// refuses it, `warn` logs it, `off` accepts it. FrontProxy needs
-	// `enforce`. Default: the environment variable OIDC_AUDIENCE_VALIDATION,
-	// else `enforce`.
+	// What happens to a token of an OidcProvider whose audience is not this
+	// cluster's: `enforce`, `warn` or `off`. JwtAuthenticators, the validator
+	// of this version, always holds its audiences; FrontProxy is closed unless
+	// this is `enforce`. Default: the environment variable
+	// OIDC_AUDIENCE_VALIDATION, else `enforce`.
 	AudienceValidation string `json:"audience_validation,omitempty"`
 
 	// What happens to a client's `Impersonate-*` headers: `strip` removes them
@@ -58,19 +59,21 @@ type App struct {
 	ReferenceNamespaces []string `json:"reference_namespaces,omitempty"`
 
 	// How long a client certificate or CA that is not watched may be used
-	// before it is read again. Default: the environment variable
+	// before it is read again. A directory is watched as a whole, so this has
+	// no effect with it. Default: the environment variable
 	// PROXY_UPSTREAM_CLIENT_TTL, else 300s.
 	UpstreamClientTTL Duration `json:"upstream_client_ttl,omitempty"`
 
-	// How long an answer of an identity provider may be used again. Default:
-	// the environment variable OIDC_TOKEN_CACHE_TTL, else 30s.
+	// How long an answer that an identity provider gave about a token may be
+	// used again. JwtAuthenticators asks for no such answer. Default: the
+	// environment variable OIDC_TOKEN_CACHE_TTL, else 30s.
 	TokenCacheTTL Duration `json:"token_cache_ttl,omitempty"`
 
-	// How often an apiserver is asked whether it honours the proxy. Default: 60s.
+	// How often each apiserver is asked whether it honours the proxy. Default: 60s.
 	ProbeInterval Duration `json:"probe_interval,omitempty"`
 
 	// The base of the server URLs in kubeconfigs, or a template with
-	// `{namespace}` and `{name}`.
+	// `{namespace}` and `{name}`. Kubeconfigs are not made by this version.
 	PublicURL string `json:"public_url,omitempty"`
 
 	// A file with the CA of `public_url`, when it is not a public one.

@@ -37,7 +37,7 @@ type decision struct {
 	upstream *reverseproxy.Upstream
 }
 
-const impersonationIgnored = "impersonation is not supported by this proxy: the Impersonate-* headers were ignored"
+const impersonationIgnored = "the Impersonate-* headers were ignored: the proxy does not forward impersonation to this cluster"
 
 // decide runs the checks of section 3 in their order and stops at the first
 // that refuses. It reads the snapshot once, so one request sees one version of
