@@ -43,7 +43,7 @@ func TestID4Passthrough(t *testing.T) {
 		if diff := cmp.Diff(want, r.User); diff != "" {
 			t.Errorf("%d, identity (-want +got):\n%s", r.Code, diff)
 		}
-		if warnings := strings.Join(r.Header["Warning"], "\n"); !strings.Contains(warnings, "impersonation is not supported") {
+		if warnings := strings.Join(r.Header["Warning"], "\n"); !strings.Contains(warnings, "Impersonate-* headers were ignored") {
 			t.Errorf("Warning: %q", warnings)
 		}
 	})

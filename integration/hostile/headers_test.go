@@ -126,7 +126,7 @@ var impersonation = []string{
 	"impersonate-uid: 7", "Impersonate-Extra-Reason: x",
 }
 
-const ignored = "impersonation is not supported by this proxy: the Impersonate-* headers were ignored"
+const ignored = "the Impersonate-* headers were ignored: the proxy does not forward impersonation to this cluster"
 
 // HDR-03, ID-6: stripped whole, and the client is told.
 func TestHDR03Strip(t *testing.T) {
