@@ -118,7 +118,7 @@ func (info *Info) withoutName(query url.Values) {
 	switch info.Verb {
 	case "get":
 		info.Verb = "list"
-		if isWatch(query) {
+		if isTrue(query, "watch") {
 			info.Verb = "watch"
 		}
 		info.Name = selectedName(query)
@@ -127,14 +127,18 @@ func (info *Info) withoutName(query url.Values) {
 	}
 }
 
-// isWatch reads the parameter as conversion of the apiserver does: everything
-// but false and 0 is true, and only the first value counts.
-func isWatch(query url.Values) bool {
-	values, ok := query["watch"]
-	if !ok || len(values) == 0 {
-		return false
-	}
-	return values[0] != "0" && !strings.EqualFold(values[0], "false")
+// isTrue reads a boolean parameter as conversion of the apiserver does:
+// everything but false and 0 is true, and only the first value counts.
+func isTrue(query url.Values, name string) bool {
+	values := query[name]
+	return len(values) > 0 && values[0] != "0" && !strings.EqualFold(values[0], "false")
+}
+
+// Follows reports whether the response to the request has no end of its own:
+// a watch, or the log of a pod that is followed.
+func (info Info) Follows(query url.Values) bool {
+	return info.IsResource && (info.Verb == "watch" ||
+		info.Verb == "get" && info.APIGroup == "" && info.Resource == "pods" && info.Subresource == "log" && isTrue(query, "follow"))
 }
 
 // selectedName is the name that the field selector asks for. The apiserver

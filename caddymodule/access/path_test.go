@@ -177,6 +177,40 @@ func TestParsePath(t *testing.T) {
 	}
 }
 
+func TestFollows(t *testing.T) {
+	for target, want := range map[string]bool{
+		"/api/v1/pods?watch=true":                                  true,
+		"/api/v1/pods?watch":                                       true,
+		"/api/v1/pods?watch=0":                                     false,
+		"/api/v1/pods?watch=False":                                 false,
+		"/api/v1/pods":                                             false,
+		"/api/v1/namespaces/a/pods/x?watch=true":                   false,
+		"/api/v1/%77atch/pods":                                     true,
+		"/apis/apps/v1/watch/namespaces/a/deployments/d":           true,
+		"/apis/apps/v1/namespaces/watch/deployments":               false,
+		"/api/v1/namespaces/a/pods/x/log?follow=true":              true,
+		"/api/v1/namespaces/a/pods/x%2Flog?follow=1":               true,
+		"/api/v1/namespaces/a/pods/x/log?follow=false&follow=true": false,
+		"/api/v1/namespaces/a/pods/x/log":                          false,
+		"/api/v1/namespaces/a/configmaps/x?follow=true":            false,
+		"/apis/example.org/v1/namespaces/a/pods/x/log?follow=1":    false,
+		"/version?watch=true":                                      false,
+	} {
+		raw, rawQuery, _ := strings.Cut(target, "?")
+		query, _ := url.ParseQuery(rawQuery)
+		p, err := ParsePath(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Info("GET", query).Follows(query); got != want {
+			t.Errorf("%s: %t", target, got)
+		}
+		if p.Info("POST", nil).Follows(nil) && !strings.Contains(p.Decoded, "/watch/") {
+			t.Errorf("POST %s follows", raw)
+		}
+	}
+}
+
 func FuzzPathAgreesWithApiserver(f *testing.F) {
 	for i, raw := range infoPaths {
 		f.Add(infoMethods[i%len(infoMethods)], raw, infoQueries[i%len(infoQueries)])

@@ -1,0 +1,167 @@
+package upstream
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// front relays through a Pair and a Group, with the copying of a reverse proxy
+// that is not ours.
+func front(t *testing.T, c Config, kind Kind) (*httptest.Server, *Registry, *Group) {
+	t.Helper()
+	p := pair(t, c)
+	r := NewRegistry()
+	g := r.NewGroup()
+	s := httptest.NewUnstartedServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { SetURL(r.Out, c.Target, r.In.URL.EscapedPath()) },
+		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			res, err := p.RoundTrip(r)
+			if err == nil {
+				g.Track(res, kind)
+			}
+			return res, err
+		}),
+		FlushInterval: -1,
+		ErrorLog:      quiet,
+	})
+	s.EnableHTTP2 = true
+	s.Config.ErrorLog = quiet
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s, r, g
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// STREAM-1: what the client of an exec and its apiserver see when the cluster
+// is deleted: a close frame each, then the end, though the client never
+// answers.
+func TestRelayedWebSocketEnds(t *testing.T) {
+	up := frame(2, 5, true)
+	apiserver := make(chan string, 1)
+	c := raw(t, nil, func(conn *tls.Conn) {
+		_, in := readHead(conn)
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		io.ReadFull(in, make([]byte, len(up)))
+		conn.Write(frame(2, 5, false))
+		b, _ := io.ReadAll(in)
+		apiserver <- string(b)
+	})
+	s, registry, group := front(t, c, Response)
+	conn, err := tls.Dial("tcp", s.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	fmt.Fprintf(conn, "GET /x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	head, in := readHead(conn)
+	if head[:12] != "HTTP/1.1 101" {
+		t.Fatalf("head %q", head)
+	}
+	conn.Write(up)
+	got := make([]byte, 7)
+	if _, err := io.ReadFull(in, got); err != nil {
+		t.Fatal(err)
+	}
+	group.End(0)
+	within(t, 5*time.Second, "ending", func() {
+		rest, err := io.ReadAll(in)
+		if string(rest) != string(closeFrame[:]) || err != nil {
+			t.Errorf("client got %x, %v", rest, err)
+		}
+		if b := <-apiserver; closeCode(t, b) != 1001 {
+			t.Errorf("apiserver got %x", b)
+		}
+		if err := registry.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// STREAM-1: the response of a watch ends properly: a last chunk, or
+// END_STREAM, and no reset.
+func TestRelayedWatchEnds(t *testing.T) {
+	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		t.Run(proto, func(t *testing.T) {
+			u := newServer(t, false, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				io.WriteString(w, "{}\n")
+				w.(http.Flusher).Flush()
+				<-r.Context().Done()
+			})
+			s, registry, group := front(t, u.config, Watch)
+			protocols := new(http.Protocols)
+			protocols.SetHTTP1(proto == "HTTP/1.1")
+			protocols.SetHTTP2(proto != "HTTP/1.1")
+			client := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, Protocols: protocols}
+			defer client.CloseIdleConnections()
+			r, err := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/api/v1/pods?watch=1", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := client.RoundTrip(r)
+			if err != nil || res.Proto != proto {
+				t.Fatal(res, err)
+			}
+			defer res.Body.Close()
+			lines := bufio.NewReader(res.Body)
+			if line, err := lines.ReadString('\n'); line != "{}\n" || err != nil {
+				t.Fatalf("%q, %v", line, err)
+			}
+			group.End(0)
+			within(t, 5*time.Second, "ending", func() {
+				if rest, err := io.ReadAll(lines); len(rest) > 0 || err != nil {
+					t.Errorf("end %q, %v", rest, err)
+				}
+				if err := registry.Wait(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// RELAY-1: the HTTP/2 settings reach the wire.
+func TestHTTP2Settings(t *testing.T) {
+	window := make(chan uint32, 1)
+	c := raw(t, []string{"h2"}, func(conn *tls.Conn) {
+		f := newH2Conn(conn)
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				return
+			}
+			switch frame := frame.(type) {
+			case *http2.SettingsFrame:
+				if v, ok := frame.Value(http2.SettingInitialWindowSize); ok {
+					window <- v
+				}
+			case *http2.MetaHeadersFrame:
+				f.respond(frame.StreamID, "204", true)
+			}
+		}
+	})
+	p := pair(t, c)
+	do(t, p, request(t, c, "GET", "/", nil))
+	if got := <-window; got != http2StreamWindow {
+		t.Errorf("stream window %d", got)
+	}
+	if conf := p.plain.HTTP2; conf.SendPingTimeout != 30*time.Second || conf.PingTimeout != 15*time.Second {
+		t.Errorf("pings %+v", conf)
+	}
+	if p.plain.ResponseHeaderTimeout != 0 || p.upgrade.ResponseHeaderTimeout != 0 || p.plain.TLSHandshakeTimeout != 10*time.Second {
+		t.Error("the limits of RELAY-1 changed")
+	}
+}
