@@ -108,10 +108,14 @@ func (r *refusal) write(w http.ResponseWriter, req *http.Request) error {
 // closeUnread tells the server and the client that an HTTP/1.1 connection ends
 // with this answer when its request body may not have been read.
 func closeUnread(w http.ResponseWriter, req *http.Request) {
-	if req.ProtoMajor == 1 && req.Body != nil && req.Body != http.NoBody {
+	if req.ProtoMajor == 1 && hasBody(req) {
 		w.Header().Set("Connection", "close")
 	}
 }
+
+// hasBody reports whether a body came with a request. Caddy wraps the body of
+// a request without one as well, so only the length tells.
+func hasBody(req *http.Request) bool { return req.ContentLength != 0 }
 
 // warning renders a message as a Warning header value (RFC 7234 section 5.5),
 // which kubectl prints even where it hides the Status: printable ASCII with a

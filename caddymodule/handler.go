@@ -80,7 +80,7 @@ type decisionKey struct{}
 
 // ServeHTTP decides, and hands an accepted request to next.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	if r.ProtoMajor == 1 && r.Body != nil && r.Body != http.NoBody {
+	if r.ProtoMajor == 1 && hasBody(r) {
 		// Without this the server reads the rest of the body before it sends
 		// an answer, and a client that waits for "100 Continue" waits in vain.
 		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
