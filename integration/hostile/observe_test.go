@@ -1,6 +1,8 @@
 package hostile
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"io"
 	"net/http"
 	"strconv"
@@ -45,4 +47,10 @@ func counter(t *testing.T, px *proxy.Proxy, series string) int {
 func audited(t *testing.T, px *proxy.Proxy, path string) proxy.Entry {
 	t.Helper()
 	return px.MustAudit(t, func(e proxy.Entry) bool { return e.Text("path") == path })
+}
+
+// viaOf is the name of a cluster in Via headers (URL-6).
+func viaOf(key, url string) string {
+	sum := sha256.Sum256([]byte(key + "\n" + proxy.CanonicalTarget(url)))
+	return "proxyauth-" + hex.EncodeToString(sum[:8])
 }
