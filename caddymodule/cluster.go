@@ -267,14 +267,22 @@ func viaPseudonym(spec *k8swatch.Cluster) string {
 func (c *cluster) viaLoop(values []string) bool {
 	for _, value := range values {
 		for entry := range strings.SplitSeq(value, ",") {
-			_, by, _ := strings.Cut(strings.TrimSpace(entry), " ")
-			by, _, _ = strings.Cut(strings.TrimSpace(by), " ")
-			if by == c.via {
+			_, by := cutSpace(entry)
+			if by, _ = cutSpace(by); by == c.via {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// cutSpace cuts at the first white space (RFC 9110, section 5.6.3).
+func cutSpace(s string) (before, after string) {
+	s = strings.Trim(s, " \t")
+	if i := strings.IndexAny(s, " \t"); i >= 0 {
+		return s[:i], s[i+1:]
+	}
+	return s, ""
 }
 
 // setVia puts the cluster's own entry in place of Caddy's, which reverse_proxy
