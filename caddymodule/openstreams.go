@@ -3,10 +3,10 @@ package caddymodule
 import (
 	"context"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/access"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
@@ -73,25 +73,21 @@ func (b *streamBook) follow(rt *runtime) {
 // track makes a stream of a response.
 func (d *decision) track(r *http.Request, res *http.Response) {
 	kind := upstream.Response
-	if res.ContentLength < 0 && r.Method == http.MethodGet && d.target.follows() {
+	// A response with a length has an end of its own.
+	if res.ContentLength < 0 && d.follows(r) {
 		kind = upstream.Watch
 	}
 	d.cluster.streams.Track(res, kind)
 }
 
-// follows reports whether a request asks for a response without an end of its
-// own: a watch, or a log that is followed.
-func (t requestTarget) follows() bool {
-	if strings.HasPrefix(t.path, "/api/v1/watch/") || strings.HasPrefix(t.path, "/apis/") && strings.Contains(t.path, "/watch/") {
-		return true
+// follows reports whether the request is a watch, or a log that is followed.
+func (d *decision) follows(r *http.Request) bool {
+	path, err := access.ParsePath(d.target.path)
+	if err != nil {
+		return false // refused long before
 	}
-	for pair := range strings.SplitSeq(t.query, "&") {
-		name, value, _ := strings.Cut(pair, "=")
-		if (name == "watch" || name == "follow") && value != "false" && value != "0" {
-			return true
-		}
-	}
-	return false
+	query := r.URL.Query()
+	return path.Info(r.Method, query).Follows(query)
 }
 
 // exitWait bounds what the end of the process waits for streams that do not
