@@ -82,7 +82,30 @@ func New(c Config) *Pair {
 	// Go's HTTP/2 would send Upgrade: SPDY/3.1 as a plain header and fail, so
 	// upgrades have a transport that does not offer h2 at all.
 	p.upgrade = newTransport(c, dial)
+	p.upgrade.DialTLSContext = dialHTTP1(p.upgrade.TLSClientConfig, dial)
 	return p
+}
+
+// dialHTTP1 is the TLS handshake of an upgrade. For a WebSocket net/http would
+// name no protocol at all in ALPN, and what stands before an apiserver may
+// choose its backend, or refuse, by that.
+func dialHTTP1(conf *tls.Config, dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	conf = conf.Clone()
+	conf.NextProtos = []string{"http/1.1"}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(ctx, tlsHandshakeTimeout)
+		defer cancel()
+		client := tls.Client(conn, conf)
+		if err := client.HandshakeContext(ctx); err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+		return client, nil
+	}
 }
 
 func newTransport(c Config, dial func(context.Context, string, string) (net.Conn, error)) *http.Transport {

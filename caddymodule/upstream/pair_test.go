@@ -70,12 +70,34 @@ func TestVerifies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := s.config
 			change(&c)
-			_, err := pair(t, c).RoundTrip(request(t, c, "GET", "/", nil))
-			var verification *tls.CertificateVerificationError
-			if !errors.As(err, &verification) {
-				t.Errorf("error %v", err)
+			for _, protocol := range []string{"", "SPDY/3.1", "websocket"} {
+				_, err := pair(t, c).RoundTrip(asking(request(t, c, "GET", "/", nil), protocol))
+				var verification *tls.CertificateVerificationError
+				if !errors.As(err, &verification) {
+					t.Errorf("upgrade %q: error %v", protocol, err)
+				}
 			}
 		})
+	}
+}
+
+// asking makes r ask for an upgrade, unless protocol is empty.
+func asking(r *http.Request, protocol string) *http.Request {
+	if protocol != "" {
+		r.Header.Set("Connection", "Upgrade")
+		r.Header.Set("Upgrade", protocol)
+	}
+	return r
+}
+
+// STR-02: ALPN names one protocol, for upgrades HTTP/1.1.
+func TestNamesItsProtocol(t *testing.T) {
+	s := newServer(t, false, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.TLS.NegotiatedProtocol) })
+	p := pair(t, s.config)
+	for protocol, want := range map[string]string{"": "h2", "SPDY/3.1": "http/1.1", "websocket": "http/1.1"} {
+		if _, got := do(t, p, asking(request(t, s.config, "GET", "/", nil), protocol)); got != want {
+			t.Errorf("upgrade %q: went over %q, want %q", protocol, got, want)
+		}
 	}
 }
 
