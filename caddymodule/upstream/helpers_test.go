@@ -92,6 +92,9 @@ func newServer(t testing.TB, h1 bool, handler http.HandlerFunc) *server {
 		Certificates: []tls.Certificate{*ca.issue(t, "server", 2, serverName)},
 		ClientAuth:   tls.RequestClientCert,
 	}
+	if !h1 {
+		s.TLS.NextProtos = []string{"h2", "http/1.1"} // httptest would offer h2 alone
+	}
 	s.Config.ErrorLog = quiet
 	s.StartTLS()
 	t.Cleanup(s.Close)
