@@ -14,7 +14,7 @@ import (
 // sent (SIG-2), counts the request, and adds to the response what belongs to
 // every answer on the way out.
 type auditor struct {
-	*caddyhttp.ResponseWriterWrapper
+	caddyhttp.ResponseWriterWrapper
 
 	logger *zap.Logger
 	start  time.Time
@@ -36,7 +36,7 @@ type auditor struct {
 
 func newAuditor(w http.ResponseWriter, r *http.Request, logger *zap.Logger) *auditor {
 	return &auditor{
-		ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w},
+		ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w},
 		logger:                logger,
 		start:                 time.Now(),
 		method:                r.Method,
@@ -78,7 +78,7 @@ func (a *auditor) FlushError() error {
 	if !a.sent {
 		a.WriteHeader(http.StatusOK)
 	}
-	return http.NewResponseController(a.ResponseWriterWrapper).Flush()
+	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
 // finish writes the line of a request that ended without an answer: the

@@ -39,8 +39,10 @@ type cluster struct {
 	// preparation, and while the cluster may not serve.
 	probing *upstream.Pair
 	streams *upstream.Group
-	// via is the pseudonym of this cluster in Via headers (URL-6).
-	via string
+	// via is the pseudonym of this cluster in Via headers (URL-6); viaHTTP1 and
+	// viaHTTP2 are the entry of nearly all requests, shared between them.
+	via                string
+	viaHTTP1, viaHTTP2 []string
 
 	authID, pairID string
 }
@@ -61,6 +63,7 @@ func (rt *runtime) assemble(spec *k8swatch.Cluster, old *cluster) *cluster {
 		closed: closedFor(spec),
 		via:    viaPseudonym(spec),
 	}
+	c.viaHTTP1, c.viaHTTP2 = []string{"1.1 " + c.via}, []string{"2.0 " + c.via}
 	if !spec.Enabled {
 		return c
 	}
@@ -211,7 +214,7 @@ func (c *cluster) forward(d *decision) *identity.Refusal {
 	if c.spec.Mode != v1.ModeFrontProxy {
 		return identity.CheckUsername(d.id)
 	}
-	fwd, refused := identity.Forward(d.id, c.settings)
+	fwd, refused := d.result.Forward(c.settings)
 	if refused != nil {
 		return refused
 	}
@@ -245,7 +248,10 @@ func (c *cluster) probe(ctx context.Context) probe.Verdict {
 	if c.probing != nil {
 		over = c.probing
 	}
-	base := &url.URL{Scheme: "https", Host: c.spec.Target.Host, Path: c.spec.Target.BasePath}
+	base, err := url.Parse("https://" + c.spec.Target.Host + c.spec.Target.BasePath)
+	if err != nil {
+		return probe.Verdict{Trust: v1.TrustUnknown, Message: "the address of the apiserver cannot be parsed"}
+	}
 	return probe.Check(ctx, over, base, c.settings)
 }
 
@@ -288,10 +294,22 @@ func cutSpace(s string) (before, after string) {
 // setVia puts the cluster's own entry in place of Caddy's, which reverse_proxy
 // has added last (URL-6).
 func (c *cluster) setVia(h http.Header, r *http.Request) {
-	own := strconv.Itoa(r.ProtoMajor) + "." + strconv.Itoa(r.ProtoMinor)
+	protocol := strconv.Itoa(r.ProtoMajor) + "." + strconv.Itoa(r.ProtoMinor)
 	values := h["Via"]
-	if n := len(values); n > 0 && values[n-1] == own+" Caddy" {
+	if n := len(values); n > 0 && values[n-1] == protocol+" Caddy" {
 		values = values[:n-1]
 	}
-	h["Via"] = append(values[:len(values):len(values)], own+" "+c.via)
+	var own []string
+	switch protocol {
+	case "1.1":
+		own = c.viaHTTP1
+	case "2.0":
+		own = c.viaHTTP2
+	default:
+		own = []string{protocol + " " + c.via}
+	}
+	if len(values) > 0 {
+		own = append(values[:len(values):len(values)], own...)
+	}
+	h["Via"] = own
 }

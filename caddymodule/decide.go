@@ -18,8 +18,10 @@ import (
 // decision is what the handler tells the transport of one accepted request.
 type decision struct {
 	cluster *cluster
-	// id is the proxy identity, nil with disable_validation.
-	id *identity.Identity
+	// result is whom the bearer belongs to, nil with disable_validation; id is
+	// the proxy identity in it.
+	result *authn.Result
+	id     *identity.Identity
 	// fwd is the forwarded identity in FrontProxy, nil otherwise.
 	fwd *identity.Forwarded
 	// authorization is what goes upstream as Authorization in Passthrough.
@@ -137,7 +139,7 @@ func (h *Handler) authenticate(r *http.Request, d *decision) *refusal {
 		return d.cluster.notAuthenticated(err)
 	}
 	authentications.WithLabelValues(string(d.cluster.spec.Auth.ValidateAgainst), "ok").Inc()
-	d.id = result.Identity
+	d.result, d.id = result, result.Identity
 	if d.cluster.spec.Mode != v1.ModeFrontProxy {
 		d.authorization = []string{"Bearer " + token}
 	}

@@ -77,6 +77,10 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
+// roomForIdentity is how many headers are added to most requests, so that the
+// map grows once.
+const roomForIdentity = 4
+
 // outgoing builds the request for the apiserver. The header map is new, since
 // Caddy may still log the one it has.
 func (d *decision) outgoing(r *http.Request, body *bodyWatcher) *http.Request {
@@ -90,7 +94,8 @@ func (d *decision) outgoing(r *http.Request, body *bodyWatcher) *http.Request {
 	// what stands behind it may differ: no client trailer is passed on.
 	out.Trailer = nil
 
-	h := maps.Clone(r.Header)
+	h := make(http.Header, len(r.Header)+roomForIdentity)
+	maps.Copy(h, r.Header)
 	identity.Scrub(h, d.scrub)
 	maps.Copy(h, d.impersonation)
 	d.cluster.setVia(h, r)

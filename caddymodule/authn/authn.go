@@ -2,6 +2,7 @@ package authn
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
@@ -23,6 +24,28 @@ type Result struct {
 	Identity *identity.Identity
 	// Expires is when the token ends.
 	Expires time.Time
+
+	forwarded atomic.Pointer[forwarded]
+}
+
+// forwarded is the answer of identity.Forward for some settings.
+type forwarded struct {
+	settings identity.Settings
+	identity *identity.Forwarded
+	refusal  *identity.Refusal
+}
+
+// Forward is identity.Forward of the identity. The answer for the settings
+// asked for last is remembered, so that a token pays for it once and not each
+// of its requests.
+func (r *Result) Forward(s identity.Settings) (*identity.Forwarded, *identity.Refusal) {
+	f := r.forwarded.Load()
+	if f == nil || f.settings != s {
+		f = &forwarded{settings: s}
+		f.identity, f.refusal = identity.Forward(r.Identity, s)
+		r.forwarded.Store(f)
+	}
+	return f.identity, f.refusal
 }
 
 // Unauthenticated says that there is no credential, or not a good one (401).

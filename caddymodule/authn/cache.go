@@ -23,7 +23,8 @@ const (
 	lookupLimit = 10 * time.Second
 
 	// bytesPerEntry times the number of entries bounds the memory of what is
-	// remembered: an identity can be as large as its token.
+	// remembered: an identity can be as large as its token, and is held a
+	// second time as it is forwarded.
 	bytesPerEntry = 4 << 10
 	// Every entry costs about this much beside its strings.
 	entryOverhead = 512
@@ -264,10 +265,10 @@ func (c *Cache) Len() int {
 	return n
 }
 
-// size estimates the memory of an identity.
+// size estimates the memory of an identity and of the forwarded one.
 func size(id *identity.Identity) int {
 	const header = 16 // of a string
-	n := entryOverhead + len(id.Name) + len(id.UID)
+	n := len(id.Name) + len(id.UID)
 	for _, group := range id.Groups {
 		n += header + len(group)
 	}
@@ -277,5 +278,5 @@ func size(id *identity.Identity) int {
 			n += header + len(value)
 		}
 	}
-	return n
+	return entryOverhead + 2*n
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
@@ -42,7 +43,7 @@ func TestAuthenticate(t *testing.T) {
 		Identity: &identity.Identity{Name: "alice", Groups: []string{"dev", "ops"}},
 		Expires:  w.clock.Now().Add(600 * time.Second),
 	}
-	if diff := cmp.Diff(want, result); diff != "" {
+	if diff := cmp.Diff(want, result, cmpopts.IgnoreUnexported(Result{})); diff != "" {
 		t.Error(diff)
 	}
 }
