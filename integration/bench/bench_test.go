@@ -10,13 +10,13 @@ import (
 )
 
 var (
-	profileDir = flag.String("profile", "", "folder for CPU profiles of each process under load")
+	profileDir = flag.String("profile", "", "existing folder for profiles of each process under load")
 	rounds     = flag.Int("rounds", 15, "rounds that are measured")
 	perRound   = flag.Int("requests", 1500, "requests to each process in a round")
 )
 
 // profileTime is how long a profile takes.
-const profileTime = 8 * time.Second
+const profileTime = 20 * time.Second
 
 // BenchmarkRelay is the cost of a request with a token that was seen before.
 func BenchmarkRelay(b *testing.B) {

@@ -20,5 +20,5 @@
 // To see where the time goes:
 //
 //	cd integration && go test -run '^$' -bench . -benchtime 1x ./bench -args -profile /tmp/profiles
-//	go tool pprof -top /tmp/profiles/h2-proxyauth.pprof
+//	go tool pprof -top /tmp/profiles/h2-proxyauth.cpu.pprof
 package bench

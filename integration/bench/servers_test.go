@@ -193,13 +193,18 @@ func (s *server) memory(b *testing.B) memory {
 	return vars.Memory
 }
 
-// profile saves what the process does for some seconds.
+// profile saves what the process does for some seconds, and all it has
+// allocated since its start.
 func (s *server) profile(b *testing.B, dir, protocol string, duration time.Duration) {
-	code, body, err := s.AdminDo(b.Context(), http.MethodGet,
-		fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(duration.Seconds())), nil)
-	if err != nil || code != http.StatusOK {
-		b.Errorf("profiling: %d, %v", code, err)
-		return
+	for kind, path := range map[string]string{
+		"cpu":    fmt.Sprintf("/debug/pprof/profile?seconds=%d", int(duration.Seconds())),
+		"allocs": "/debug/pprof/allocs",
+	} {
+		code, body, err := s.AdminDo(b.Context(), http.MethodGet, path, nil)
+		if err != nil || code != http.StatusOK {
+			b.Errorf("profiling: %d, %v", code, err)
+			return
+		}
+		writeFile(b, dir, fmt.Sprintf("%s-%s.%s.pprof", protocol, s.name, kind), []byte(body))
 	}
-	writeFile(b, dir, protocol+"-"+s.name+".pprof", []byte(body))
 }
