@@ -58,6 +58,8 @@ lint: ## gofmt, vet and staticcheck over every module
 		echo "checking module $$module"; \
 		(cd $$module && go vet ./... && "$$staticcheck" ./...); \
 	done
+	@echo "checking what is generated"
+	@go run ./k8swatch/api/v1/gen -check
 
 .PHONY: xcaddy
 xcaddy: ## The distribution as xcaddy builds it
