@@ -179,8 +179,8 @@ func (p *Pair) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // outgoing is the copy of r that may be changed.
 func outgoing(r *http.Request) (*http.Request, *replayBody, *informed) {
-	ctx, informed := guard(r.Context())
-	out := r.WithContext(ctx)
+	informed := guard(r.Context())
+	out := r.WithContext(informed)
 	// Caddy fills its request's trailers in while the body is read, so
 	// looking at them here would be too early (ID-7).
 	out.Trailer = nil

@@ -441,7 +441,7 @@ func TestClientTrace(t *testing.T) {
 	})
 	type keyType struct{}
 	ctx = context.WithValue(ctx, keyType{}, 1)
-	guarded, _ := guard(ctx)
+	guarded := guard(ctx)
 	if guarded.Value(keyType{}) != 1 {
 		t.Error("the context lost a value")
 	}

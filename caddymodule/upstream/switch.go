@@ -32,19 +32,41 @@ func checkSwitch(wanted string, res *http.Response) error {
 	return nil
 }
 
-// informed is the client trace of one request: the one that was there, but
-// for a 101.
+// informed is the context of one request with its client trace but for a 101.
 //
 // On HTTP/2 net/http takes a 101 for an informational response and reports it
 // to Got1xxResponse; Caddy's hook writes what it is told to the client, who
 // would see a protocol switch. An error from the hook fails the request, but
-// httptrace returns the error of the outermost hook only, so the hooks that
-// are there are copied and hidden.
+// httptrace returns the error of the outermost hook only, so the trace that
+// is there is not added to but replaced by a copy.
 type informed struct {
-	httptrace.ClientTrace
+	context.Context
+	trace  httptrace.ClientTrace
 	inform func(int, textproto.MIMEHeader) error
 	// switched says that a 101 came: net/http keeps our error from errors.Is.
 	switched atomic.Bool
+}
+
+// guard makes the context to send a request with.
+func guard(ctx context.Context) *informed {
+	trace := httptrace.ContextClientTrace(ctx)
+	if trace == nil {
+		trace = new(httptrace.ClientTrace)
+		ctx = httptrace.WithClientTrace(ctx, trace)
+	}
+	i := &informed{Context: ctx, trace: *trace, inform: trace.Got1xxResponse}
+	i.trace.Got1xxResponse = i.got1xx
+	return i
+}
+
+// Value has our trace in the place of the one that is there, whose key is
+// httptrace's own.
+func (i *informed) Value(key any) any {
+	value := i.Context.Value(key)
+	if _, ok := value.(*httptrace.ClientTrace); ok {
+		return &i.trace
+	}
+	return value
 }
 
 func (i *informed) got1xx(code int, header textproto.MIMEHeader) error {
@@ -56,25 +78,4 @@ func (i *informed) got1xx(code int, header textproto.MIMEHeader) error {
 		return nil
 	}
 	return i.inform(code, header)
-}
-
-// guard puts such a trace into ctx.
-func guard(ctx context.Context) (context.Context, *informed) {
-	i := new(informed)
-	if trace := httptrace.ContextClientTrace(ctx); trace != nil {
-		i.ClientTrace, i.inform = *trace, trace.Got1xxResponse
-	}
-	i.Got1xxResponse = i.got1xx
-	return httptrace.WithClientTrace(untraced{ctx}, &i.ClientTrace), i
-}
-
-// untraced is a context without its client trace.
-type untraced struct{ context.Context }
-
-func (c untraced) Value(key any) any {
-	value := c.Context.Value(key)
-	if _, ok := value.(*httptrace.ClientTrace); ok {
-		return nil
-	}
-	return value
 }
