@@ -50,7 +50,8 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision finds the app and makes Caddy's own 413 a Status (RELAY-6).
+// Provision finds the app, makes Caddy's own 413 a Status (RELAY-6) and follows
+// the connections of the server (STREAM-2).
 func (h *Handler) Provision(ctx caddy.Context) error {
 	app, err := findApp(ctx)
 	if err != nil {
@@ -61,6 +62,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	h.audit = app.audit
 	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
 		installErrorRoute(server, app.logger.Named("error"))
+		server.RegisterConnState(clientConns.observe)
 	}
 	return nil
 }

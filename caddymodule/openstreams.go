@@ -111,18 +111,19 @@ func beginExit(delay, grace time.Duration) {
 }
 
 // finishExit waits for the streams that reverse_proxy and the HTTP servers do
-// not wait for: upgraded connections. It runs after all apps have stopped.
+// not wait for: upgraded connections, and those of earlier configurations. It
+// runs after all apps have stopped.
 func finishExit(ctx context.Context) {
 	if exit.deadline.IsZero() {
 		return
 	}
 	patient, cancel := context.WithDeadline(ctx, exit.deadline)
 	defer cancel()
-	if openStreams.registry.Wait(patient) == nil {
-		return
+	if openStreams.registry.Wait(patient) != nil {
+		openStreams.registry.EndKinds(upstream.Watch, upstream.Response, upstream.Upgrade, upstream.WebSocket)
 	}
-	openStreams.registry.EndKinds(upstream.Watch, upstream.Response, upstream.Upgrade, upstream.WebSocket)
 	last, cancel := context.WithTimeout(ctx, exitWait)
 	defer cancel()
 	_ = openStreams.registry.Wait(last)
+	clientConns.wait(last)
 }
