@@ -203,7 +203,28 @@ func notReady(mode v1.UpstreamMode, reason string) *refusal {
 	return unavailable("not_ready", "this cluster is not ready: %s", reason)
 }
 
-func (c *cluster) notReady() *refusal { return c.closed }
+// notReady is row 8: why the cluster may not serve, its trust included. A set
+// that was refused is asked about again behind the request.
+func (c *cluster) notReady() *refusal {
+	switch {
+	case c.closed != nil || c.spec.Mode != v1.ModeFrontProxy:
+		return c.closed
+	case c.gate == nil:
+		return trustRefusal(k8swatch.NoticeUpstreamTrustUnknown)
+	case c.gate.Open():
+		return nil
+	}
+	ready := k8swatch.EffectiveReady(c.spec, c.gate.State())
+	if ready.Status == k8swatch.StatusTrue {
+		return nil // not known yet: row 14 finds out
+	}
+	c.gate.Recheck(c.probe)
+	return trustRefusal(ready.Reason)
+}
+
+func trustRefusal(reason string) *refusal {
+	return unavailable("upstream_trust", "this cluster is not ready for upstream mode FrontProxy: %s", reason)
+}
 
 // forward makes the identity the apiserver is told (row 10). In Passthrough
 // only a username that says nothing is refused.
@@ -229,17 +250,14 @@ func (c *cluster) admit(ctx context.Context) *refusal {
 		return nil
 	}
 	verdict, err := c.gate.Check(ctx, c.probe)
-	switch {
-	case err != nil:
-		return unavailable("upstream_trust", "this cluster is not ready for upstream mode FrontProxy: %s", k8swatch.NoticeUpstreamTrustUnknown)
-	case c.gate.Open():
+	if err == nil && c.gate.Open() {
 		return nil
 	}
-	ready := k8swatch.EffectiveReady(c.spec, k8swatch.TrustState{Trust: verdict.Trust, Message: verdict.Message})
+	ready := k8swatch.EffectiveReady(c.spec, k8swatch.TrustState{Trust: verdict.Trust})
 	if ready.Status == k8swatch.StatusTrue {
 		ready.Reason = k8swatch.NoticeUpstreamTrustUnknown
 	}
-	return unavailable("upstream_trust", "this cluster is not ready for upstream mode FrontProxy: %s", ready.Reason)
+	return trustRefusal(ready.Reason)
 }
 
 // probe asks the apiserver who it sees behind the front-proxy certificate.

@@ -84,6 +84,18 @@ func (g *Gate) Check(ctx context.Context, check func(context.Context) probe.Verd
 	}
 }
 
+// Recheck asks again behind a request that the standing verdict refused,
+// without keeping it waiting; at most once a second, like Check.
+func (g *Gate) Recheck(check func(context.Context) probe.Verdict) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open.Load() || g.flight != nil || !g.asked.IsZero() && time.Since(g.asked) < askAgain {
+		return
+	}
+	g.flight = make(chan struct{})
+	go g.run(check)
+}
+
 func (g *Gate) run(check func(context.Context) probe.Verdict) {
 	ctx, cancel := context.WithTimeout(context.Background(), ownCheck)
 	defer cancel()

@@ -185,6 +185,37 @@ func TestGateObservesDuringCheck(t *testing.T) {
 	})
 }
 
+// A refused set is asked about again behind the requests, once a second.
+func TestGateRecheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate()
+		g.Observe(notHonoured)
+		asked := 0
+		answer := notHonoured
+		check := func(context.Context) probe.Verdict { asked++; return answer }
+		for range 10 {
+			g.Recheck(check)
+			synctest.Wait()
+		}
+		if asked != 1 || g.Open() {
+			t.Errorf("asked %d times in no time, open: %t", asked, g.Open())
+		}
+		time.Sleep(askAgain)
+		answer = trusted
+		g.Recheck(check)
+		synctest.Wait()
+		if asked != 2 || !g.Open() {
+			t.Errorf("asked %d times, open: %t", asked, g.Open())
+		}
+		time.Sleep(askAgain)
+		g.Recheck(check)
+		synctest.Wait()
+		if asked != 2 {
+			t.Error("an open gate asked again")
+		}
+	})
+}
+
 func BenchmarkGateOpen(b *testing.B) {
 	g := NewGate()
 	g.Observe(trusted)
