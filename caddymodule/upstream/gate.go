@@ -84,12 +84,13 @@ func (g *Gate) Check(ctx context.Context, check func(context.Context) probe.Verd
 	}
 }
 
-// Recheck asks again behind a request that the standing verdict refused,
-// without keeping it waiting; at most once a second, like Check.
+// Recheck asks again behind a request, without keeping it waiting: one that
+// the standing verdict refused, or one that casts doubt on it. It asks at most
+// once a second, like Check.
 func (g *Gate) Recheck(check func(context.Context) probe.Verdict) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.open.Load() || g.flight != nil || !g.asked.IsZero() && time.Since(g.asked) < askAgain {
+	if g.flight != nil || !g.asked.IsZero() && time.Since(g.asked) < askAgain {
 		return
 	}
 	g.flight = make(chan struct{})
