@@ -188,6 +188,9 @@ func outgoing(r *http.Request) (*http.Request, *replayBody, *informed) {
 	if body != nil {
 		out.Body, out.GetBody = body.first(), body.again
 	}
+	if body != nil && len(r.Header["Expect"]) > 0 {
+		out.Body, out.GetBody = waitForContinue(body, informed)
+	}
 	return out, body, informed
 }
 

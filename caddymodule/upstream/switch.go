@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 )
 
 // ErrUnexpectedSwitch says that the apiserver switched protocols though
@@ -32,7 +34,8 @@ func checkSwitch(wanted string, res *http.Response) error {
 	return nil
 }
 
-// informed is the context of one request with its client trace but for a 101.
+// informed is the context of one request with its client trace but for the
+// answers that are not Caddy's to pass on: a 101, and a 100.
 //
 // On HTTP/2 net/http takes a 101 for an informational response and reports it
 // to Got1xxResponse; Caddy's hook writes what it is told to the client, who
@@ -45,6 +48,8 @@ type informed struct {
 	inform func(int, textproto.MIMEHeader) error
 	// switched says that a 101 came: net/http keeps our error from errors.Is.
 	switched atomic.Bool
+	// continued says that a 100 came, where one is waited for.
+	continued atomic.Bool
 }
 
 // guard makes the context to send a request with.
@@ -74,8 +79,13 @@ func (i *informed) got1xx(code int, header textproto.MIMEHeader) error {
 		i.switched.Store(true)
 		return ErrUnexpectedSwitch
 	}
-	if i.inform == nil {
+	// The server in front says 100 by itself once the body is read, and it
+	// need not be said twice.
+	if i.inform == nil || code == http.StatusContinue {
 		return nil
 	}
+	// All clusters of the path form share one origin (ID-5), and what an
+	// interim answer says of cookies is nobody's to keep (RFC 8297).
+	identity.ScrubResponse(http.Header(header), false)
 	return i.inform(code, header)
 }
