@@ -40,7 +40,9 @@
 // # Compared with kube-apiserver 1.37
 //
 // plugin/pkg/authenticator/token/oidc/oidc.go and
-// pkg/authentication/request/{bearertoken,websocket}, against this package:
+// pkg/authentication/request/{bearertoken,websocket}, as --authentication-config
+// sets them up, against this package. integration/differential gives the same
+// bearers to both.
 //
 //	subject                     kube-apiserver             here
 //	-------------------------   ------------------------   ---------------------------
@@ -51,7 +53,7 @@
 //	entry alone on a GET        ignored                    401
 //	entry next to "" only       accepted                   401
 //	entry spelled otherwise     passed on                  401
-//	algorithms                  RS256 unless configured    RS, PS, ES, EdDSA (AUTH-4)
+//	algorithms                  RS, PS, ES                 RS, PS, ES, EdDSA (AUTH-4)
 //	crit, b64                   as go-jose supports        401
 //	typ of another token        accepted                   401 (RFC 8725 3.12)
 //	header, aud                 any size                   4 KiB, 64 commas; 16 KiB
@@ -60,8 +62,11 @@
 //	a name twice in an object   the last counts            401
 //	ISS, Aud, eXp               read as iss, aud, exp      not read
 //	exp, nbf out of range       as the processor has it    401 beyond the year 9999
+//	exp, nbf as a string        read as a number           401
 //	exp                         valid in its last second   expired from exp on
-//	iat, sub of another type    401                        not looked at
+//	nbf                         one minute of leeway       five (AUTH-4)
+//	iat, sub, nonce, at_hash    401                        not looked at
+//	  of another type
 //	RSA keys                    from 1024 bits             2048 to 8192
 //	alg, use, key_ops of a JWK  not looked at              must allow the signature
 //	unknown kid                 a fetch each time          a fetch a minute (AUTH-5)
@@ -69,7 +74,7 @@
 //	withdrawn key               believed for ever          gone after five minutes
 //	provider unreachable        401                        503 (AUTH-13)
 //	username null, ""           empty name                 EmptyName, a 403 (ID-2)
-//	username "" by expression   401                        EmptyName, a 403
+//	the same by expression      401                        EmptyName, a 403
 //	email without its flag      accepted                   401 (AUTH-11)
 //	null in a list of groups    the group ""               401
 //	"" in a list of groups      a claim: kept;             the same, and the empty
@@ -78,6 +83,7 @@
 //	uid, required claim null    ""                         401
 //	split() alone as groups     401                        a list of strings
 //	_claim_names                fetched                    Overage, a 403 (ID-2)
+//	  of what is not mapped     must have a source         not looked at
 //	jti                         extra credential-id        no extra
 //	environment proxies         used                       not used
 package authn
