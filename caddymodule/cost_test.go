@@ -19,6 +19,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
 
 // knownBearer is an authenticator that has seen every token.
@@ -34,6 +35,7 @@ func (k knownBearer) Authenticate(context.Context, string) (*authn.Result, error
 type costFixture struct {
 	handler  *Handler
 	response []byte
+	relayed  bool
 }
 
 func newCostFixture(audit *zap.Logger) *costFixture {
@@ -48,9 +50,11 @@ func newCostFixture(audit *zap.Logger) *costFixture {
 		auth: knownBearer{&authn.Result{Expires: time.Now().Add(time.Hour), Identity: &identity.Identity{
 			Name: "alice", Groups: []string{"team-a", "a,b"}, Extra: map[string][]string{"example.com/session": {"s-1"}},
 		}}},
+		gate:    upstream.NewGate(),
 		streams: upstream.NewRegistry().NewGroup(),
 		via:     "proxyauth-0123456789abcdef", viaHTTP1: []string{"1.1 proxyauth-0123456789abcdef"},
 	}
+	c.gate.Observe(probe.Verdict{Trust: v1.TrustTrusted})
 	rt := &runtime{}
 	rt.snapshot.Store(&snapshot{clusters: map[k8swatch.Key]*cluster{key: c}})
 	return &costFixture{
@@ -61,6 +65,7 @@ func newCostFixture(audit *zap.Logger) *costFixture {
 
 // ServeHTTP stands in for reverse_proxy and its transport.
 func (f *costFixture) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
+	f.relayed = true
 	d := r.Context().Value(decisionKey{}).(*decision)
 	out := d.outgoing(r, &bodyWatcher{ReadCloser: r.Body})
 	res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, ContentLength: 1024, Body: io.NopCloser(http.NoBody), Request: out}
@@ -96,8 +101,12 @@ func (f *costFixture) request() *http.Request {
 
 func (f *costFixture) serve(tb testing.TB, r *http.Request, token []string) {
 	r.Header["Authorization"] = token
+	f.relayed = false
 	if err := f.handler.ServeHTTP(nullWriter{http.Header{}}, r, caddyhttp.HandlerFunc(f.ServeHTTP)); err != nil {
 		tb.Fatal(err)
+	}
+	if !f.relayed {
+		tb.Fatal("the request was refused")
 	}
 }
 
