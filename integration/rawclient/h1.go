@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -90,6 +91,14 @@ func Request(method, target, host string, lines ...string) []byte {
 func (c *Conn) Send(p []byte) error {
 	_, err := c.Write(p)
 	return err
+}
+
+// CloseWrite ends the sending half.
+func (c *Conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
 }
 
 // Head reads the head of one answer; its body is read from the response. After
