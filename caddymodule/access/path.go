@@ -25,8 +25,9 @@ type Path struct {
 	// keeps it.
 	Segments []string
 	// EmptySegment says that Decoded holds an empty segment other than the one
-	// trailing slash that is ignored. The apiserver's mux finds nothing there
-	// or redirects; what decides on segments refuses (URL-4).
+	// trailing slash that is ignored. The apiserver finds nothing at most of
+	// these, but /api/v1/namespaces//pods lists the pods of all namespaces:
+	// what decides on segments refuses (URL-4).
 	EmptySegment bool
 }
 
