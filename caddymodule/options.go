@@ -66,7 +66,6 @@ func (a *App) options() (runtimeOptions, error) {
 	o := runtimeOptions{
 		Directory:           a.Directory,
 		Namespace:           a.ownNamespace(),
-		AudienceValidation:  cmp.Or(a.AudienceValidation, os.Getenv("OIDC_AUDIENCE_VALIDATION"), audienceEnforce),
 		ReferenceNamespaces: slices.Compact(slices.Sorted(slices.Values(a.ReferenceNamespaces))),
 	}
 	var errs []error
@@ -75,9 +74,7 @@ func (a *App) options() (runtimeOptions, error) {
 			errs = append(errs, fmt.Errorf("namespace %q: %s", ns, problems[0]))
 		}
 	}
-	errs = append(errs,
-		oneOf("audience_validation", o.AudienceValidation, audienceEnforce, audienceWarn, audienceOff),
-		a.readModes(&o), a.readPolicies(), a.readDurations(&o), checkPublicURL(a.PublicURL))
+	errs = append(errs, a.readAudience(&o), a.readModes(&o), a.readPolicies(), a.readDurations(&o), checkPublicURL(a.PublicURL))
 	return o, errors.Join(errs...)
 }
 
@@ -105,6 +102,16 @@ func (a *App) ownNamespace() string {
 		}
 	}
 	return cmp.Or(own, "proxyauth")
+}
+
+func (a *App) readAudience(o *runtimeOptions) error {
+	const env = "OIDC_AUDIENCE_VALIDATION"
+	name, value := "audience_validation", a.AudienceValidation
+	if fromEnv := os.Getenv(env); value == "" && fromEnv != "" {
+		name, value = "environment variable "+env, fromEnv
+	}
+	o.AudienceValidation = cmp.Or(value, audienceEnforce)
+	return oneOf(name, o.AudienceValidation, audienceEnforce, audienceWarn, audienceOff)
 }
 
 func (a *App) readModes(o *runtimeOptions) error {

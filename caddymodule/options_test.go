@@ -96,7 +96,7 @@ func TestBadOptions(t *testing.T) {
 		"unknown mode":          {app: App{Directory: dir, AllowedModes: []string{"Passthrough", "frontproxy"}}, want: `allowed_modes: unknown value "frontproxy"`},
 		"without Passthrough":   {app: App{Directory: dir, AllowedModes: []string{"FrontProxy"}}, want: "allowed_modes must contain Passthrough"},
 		"audience_validation":   {app: App{Directory: dir, AudienceValidation: "on"}, want: "audience_validation: unknown value"},
-		"audience in env":       {app: App{Directory: dir}, env: map[string]string{"OIDC_AUDIENCE_VALIDATION": "no"}, want: "audience_validation: unknown value"},
+		"audience in env":       {app: App{Directory: dir}, env: map[string]string{"OIDC_AUDIENCE_VALIDATION": "no"}, want: "environment variable OIDC_AUDIENCE_VALIDATION: unknown value"},
 		"duration in env":       {app: App{Directory: dir}, env: map[string]string{"PROXY_UPSTREAM_CLIENT_TTL": "soon"}, want: "environment variable PROXY_UPSTREAM_CLIENT_TTL"},
 		"impersonation":         {app: App{Directory: dir, Impersonation: "allow"}, want: "impersonation: unknown value"},
 		"proxy_cookies":         {app: App{Directory: dir, ProxyCookies: "true"}, want: "proxy_cookies: unknown value"},
