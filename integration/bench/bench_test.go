@@ -11,8 +11,8 @@ import (
 
 var (
 	profileDir = flag.String("profile", "", "existing folder for profiles of each process under load")
-	rounds     = flag.Int("rounds", 15, "rounds that are measured")
-	perRound   = flag.Int("requests", 1500, "requests to each process in a round")
+	rounds     = flag.Int("rounds", 25, "rounds that are measured")
+	perRound   = flag.Int("requests", 1200, "requests to each process in a round")
 )
 
 // profileTime is how long a profile takes.

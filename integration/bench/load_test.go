@@ -120,7 +120,8 @@ type sample struct {
 
 func (l *load) measure(b *testing.B, requests int) sample {
 	b.Helper()
-	before, memory := cpuTime(b, l.server.PID()), l.server.memory(b)
+	memory := l.server.memory(b)
+	before := cpuTime(b, l.server.PID())
 	start := time.Now()
 	timing, err := l.run(b.Context(), requests)
 	if err != nil {
