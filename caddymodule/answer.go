@@ -27,6 +27,8 @@ type refusal struct {
 	message string
 	// audit is the machine-readable reason of the audit line (SIG-2).
 	audit string
+	// detail is for the log alone.
+	detail string
 	// allow lists the methods of a 405 (RFC 9110 section 15.5.6).
 	allow string
 }

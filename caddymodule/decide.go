@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -136,7 +137,7 @@ func (h *Handler) authenticate(r *http.Request, d *decision) *refusal {
 	}
 	result, err := d.cluster.auth.Authenticate(r.Context(), token)
 	if err != nil {
-		return d.cluster.notAuthenticated(err)
+		return d.cluster.notAuthenticated(r.Context(), err)
 	}
 	authentications.WithLabelValues(string(d.cluster.spec.Auth.ValidateAgainst), "ok").Inc()
 	d.result, d.id = result, result.Identity
@@ -148,12 +149,17 @@ func (h *Handler) authenticate(r *http.Request, d *decision) *refusal {
 
 // notAuthenticated keeps apart a credential at fault, which is a 401, and a
 // provider that cannot be asked, which never is (AUTH-13).
-func (c *cluster) notAuthenticated(err error) *refusal {
+func (c *cluster) notAuthenticated(ctx context.Context, err error) *refusal {
 	method := string(c.spec.Auth.ValidateAgainst)
 	var refused *authn.Unauthenticated
 	if errors.As(err, &refused) {
 		authentications.WithLabelValues(method, "refused").Inc()
 		return unauthorized("unauthenticated", refused.Error())
+	}
+	if ctx.Err() != nil {
+		// The client left: that says nothing about the provider.
+		authentications.WithLabelValues(method, "canceled").Inc()
+		return refuse(statusClientClosedRequest, "ClientClosedRequest", "client_closed", "the client closed the request")
 	}
 	authentications.WithLabelValues(method, "unavailable").Inc()
 	return unavailable("idp_unavailable", "the identity provider cannot be asked")

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 
@@ -15,8 +16,20 @@ import (
 )
 
 // describeFailure makes a 502 of a transport error. The text says what kind of
-// trouble it is; addresses and certificates stay in the log.
+// trouble it is. An address may stand in the log; what the apiserver sent may
+// not, since it could echo a credential (SIG-3).
 func describeFailure(err error) *refusal {
+	refused := classifyFailure(err)
+	var operation *net.OpError
+	if errors.As(err, &operation) {
+		refused.detail = fmt.Sprintf("%.256s", operation.Error())
+	} else {
+		refused.detail = fmt.Sprintf("%T", err)
+	}
+	return refused
+}
+
+func classifyFailure(err error) *refusal {
 	var (
 		verification *tls.CertificateVerificationError
 		authority    x509.UnknownAuthorityError

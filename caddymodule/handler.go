@@ -114,16 +114,18 @@ func (h *Handler) answerFailure(a *auditor, r *http.Request, d *decision, err er
 	switch {
 	case err == nil:
 		refused = badGateway("not_relayed", "the proxy is not configured to relay this request: a reverse_proxy with the proxyauth transport must follow")
-	case errors.As(err, &refused):
 	case isBodyTooLarge(err):
 		refused = bodyTooLarge()
 	case r.Context().Err() != nil:
 		a.WriteHeader(statusClientClosedRequest)
 		return nil
-	default:
+	case !errors.As(err, &refused):
+		// Not from the transport of this project: another handler stands between.
 		refused = describeFailure(err)
-		h.logger.Warn("relaying the request",
-			zap.Stringer("cluster", d.cluster.spec.Key), zap.Error(err))
+	}
+	if refused.detail != "" {
+		h.logger.Warn("relaying the request", zap.Stringer("cluster", d.cluster.spec.Key),
+			zap.String("reason", refused.audit), zap.String("detail", refused.detail))
 	}
 	return a.refuse(refused, r)
 }

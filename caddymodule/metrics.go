@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"errors"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -69,8 +70,17 @@ func countRequest(c *cluster, code int, elapsed time.Duration) {
 	if c != nil {
 		namespace, name = c.spec.Key.Namespace, c.spec.Key.Name
 	}
-	requestsTotal.WithLabelValues(namespace, name, strconv.Itoa(code)).Inc()
+	requestsTotal.WithLabelValues(namespace, name, codeLabel(code)).Inc()
 	requestDuration.Observe(elapsed.Seconds())
+}
+
+// codeLabel is the status code, or "other" for one that HTTP does not know:
+// an apiserver must not choose how many series there are.
+func codeLabel(code int) string {
+	if http.StatusText(code) == "" && code != statusClientClosedRequest && code != 0 {
+		return "other"
+	}
+	return strconv.Itoa(code)
 }
 
 // forgetCluster removes the series of a cluster that is gone.

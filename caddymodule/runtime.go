@@ -34,6 +34,10 @@ var active struct {
 // proxy answers 503 until it is there.
 const firstListTimeout = 30 * time.Second
 
+// recheckAtLatest is how often the clusters are compiled again although nothing
+// changed: a timer does not follow a clock that is set, a certificate's end does.
+const recheckAtLatest = time.Minute
+
 // refreshIssuers is how often the keys of idle issuers are looked at; they
 // are read when they are due.
 const refreshIssuers = time.Minute
@@ -180,7 +184,7 @@ func (rt *runtime) changed() {
 // loop compiles after each change, and when a certificate's state changes by
 // the clock alone.
 func (rt *runtime) loop(ctx context.Context, compiled func()) {
-	recheck := time.NewTimer(time.Hour)
+	recheck := time.NewTimer(recheckAtLatest)
 	defer recheck.Stop()
 	refresh := time.NewTicker(refreshIssuers)
 	defer refresh.Stop()
@@ -221,7 +225,7 @@ func (rt *runtime) rebuild() time.Duration {
 		before = old.clusters
 	}
 	after := make(map[k8swatch.Key]*cluster, len(before))
-	next := time.Hour
+	next := recheckAtLatest
 	for _, key := range rt.source.Keys() {
 		spec := rt.compiler.Compile(key)
 		if spec == nil {

@@ -1,6 +1,9 @@
 package caddymodule
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"maps"
@@ -9,7 +12,9 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/access"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
@@ -57,18 +62,15 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, refused
 		}
 	}
+	ctx, answered := c.streams.Begin(r.Context())
+	defer answered()
 	body := &bodyWatcher{ReadCloser: r.Body}
-	out := d.outgoing(r, body)
-	res, err := c.pair.RoundTrip(out)
+	res, err := c.pair.RoundTrip(d.outgoing(r.WithContext(ctx), body))
 	if err != nil {
-		// The reason why the body ended says more than the broken request.
-		if failed := body.failed.Load(); failed != nil && isBodyTooLarge(*failed) {
-			return nil, *failed
-		}
-		return nil, err
+		return nil, failure(r, ctx, body, err)
 	}
-	if frontProxy && res.StatusCode == http.StatusUnauthorized {
-		discard(res)
+	if frontProxy && res.StatusCode == http.StatusUnauthorized && d.isAboutUs(r, res) {
+		_ = res.Body.Close()
 		upstreamRejected.WithLabelValues(string(c.spec.Mode)).Inc()
 		// The next probe would find out, but not before a minute has passed.
 		c.gate.Recheck(c.probe)
@@ -77,6 +79,52 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	identity.ScrubResponse(res.Header, d.scrub.KeepCookies)
 	d.track(r, res)
 	return res, nil
+}
+
+// failure says why there is no response. The error of net/http is not passed
+// on: Caddy logs it, and it may quote what the apiserver sent (SIG-3).
+func failure(r *http.Request, ctx context.Context, body *bodyWatcher, err error) error {
+	if failed := body.failed.Load(); failed != nil && isBodyTooLarge(*failed) {
+		// The reason why the body ended says more than the broken request.
+		return *failed
+	}
+	if gone := r.Context().Err(); gone != nil {
+		return gone
+	}
+	if errors.Is(context.Cause(ctx), upstream.ErrEnded) {
+		return unavailable("cluster_removed", "the cluster was removed from the proxy, or moved, before it answered")
+	}
+	return describeFailure(err)
+}
+
+// maxStatus is how much of a 401 is read to see whose it is, in bytes.
+const maxStatus = 64 << 10
+
+// isAboutUs reports whether a 401 is the apiserver's word on the asserted
+// identity. What a pod or service behind the proxy subresource answers is
+// that program's own, unless it is a Status as the apiserver writes it.
+func (d *decision) isAboutUs(r *http.Request, res *http.Response) bool {
+	path, err := access.ParsePath(d.target.path)
+	if err != nil {
+		return true
+	}
+	if info := path.Info(r.Method, nil); !info.IsResource || info.Subresource != "proxy" {
+		return true
+	}
+	if res.ContentLength < 0 || res.ContentLength > maxStatus {
+		return false
+	}
+	content, err := io.ReadAll(io.LimitReader(res.Body, maxStatus))
+	res.Body = &reread{Reader: io.MultiReader(bytes.NewReader(content), res.Body), Closer: res.Body}
+	var status metav1.Status
+	return err == nil && json.Unmarshal(content, &status) == nil &&
+		status.Kind == "Status" && status.Reason == metav1.StatusReasonUnauthorized
+}
+
+// reread is a body of which a part was read.
+type reread struct {
+	io.Reader
+	io.Closer
 }
 
 // roomForIdentity is how many headers are added to most requests, so that the
@@ -123,15 +171,6 @@ func (b *bodyWatcher) Read(p []byte) (int, error) {
 		b.failed.CompareAndSwap(nil, &err)
 	}
 	return n, err
-}
-
-// discard ends a response that is not relayed; a short body is read so that
-// the connection can carry the next request.
-func discard(res *http.Response) {
-	if res.StatusCode != http.StatusSwitchingProtocols {
-		_, _ = io.CopyN(io.Discard, res.Body, 4<<10)
-	}
-	_ = res.Body.Close()
 }
 
 // Interface guards.

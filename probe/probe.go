@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
@@ -123,5 +125,32 @@ func unanswered(ctx context.Context, err error) Verdict {
 	if ctx.Err() != nil || errors.As(err, &timeout) && timeout.Timeout() {
 		return unknown("the apiserver did not answer the probe in time")
 	}
-	return unknown("the probe got no answer: %v", err)
+	return unknown("the probe got no answer: %s", kindOf(err))
+}
+
+// kindOf says what kind of trouble a connection had. The error itself may hold
+// addresses of the proxy's network and bytes that the apiserver sent, and a
+// status is read by others than the proxy's admin.
+func kindOf(err error) string {
+	var (
+		operation    *net.OpError
+		resolve      *net.DNSError
+		verification *tls.CertificateVerificationError
+		timeout      net.Error
+	)
+	switch {
+	case errors.As(err, &verification):
+		return "the certificate of the apiserver cannot be verified"
+	case errors.As(err, &resolve):
+		return "the address of the apiserver cannot be resolved"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "the connection took too long"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "the connection was refused"
+	case errors.As(err, &operation) && operation.Op == "remote error":
+		return "the apiserver ended the TLS handshake"
+	case errors.As(err, &operation) && operation.Op == "dial":
+		return "the apiserver cannot be connected to"
+	}
+	return "the connection failed"
 }

@@ -276,7 +276,7 @@ func BenchmarkAssert(b *testing.B) {
 func TestImpersonationIsWhatScrubLeaves(t *testing.T) {
 	h := http.Header{
 		"Impersonate-User": {"bob"}, "Impersonate-Group": {"a", "b"}, "impersonate-uid": {"7"}, "Impersonate-Extra-A_b": {"x"},
-		"Impersonate_User": {"root"}, "Impersonate.Group": {"root"}, "Accept": {"*/*"}, "X-Remote-User": {"root"}, "Impersonate": {"x"},
+		"Impersonate-Extra_x": {"root"}, "Impersonate-Extra-": {"root"}, "Impersonate-Groups": {"root"}, "Impersonate_User": {"root"}, "Impersonate.Group": {"root"}, "Accept": {"*/*"}, "X-Remote-User": {"root"}, "Impersonate": {"x"},
 	}
 	want := http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"a", "b"}, "impersonate-uid": {"7"}, "Impersonate-Extra-A_b": {"x"}}
 	if diff := cmp.Diff(want, Impersonation(h)); diff != "" {

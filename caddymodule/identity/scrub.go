@@ -1,6 +1,9 @@
 package identity
 
-import "net/http"
+import (
+	"net/http"
+	"strings"
+)
 
 // Folded header names and prefixes: lower case, '-' for '_' and '.'.
 const (
@@ -52,7 +55,7 @@ func scrubbed(key string, o ScrubOptions) bool {
 				foldedEqual(key, "x-forwarded-user") || foldedEqual(key, "x-forwarded-groups"))
 	case 'i':
 		return foldedHasPrefix(key, impersonatePrefix) &&
-			(!o.KeepImpersonation || key[len(impersonatePrefix)-1] != '-')
+			(!o.KeepImpersonation || !impersonation(key))
 	case 'a':
 		return foldedEqual(key, "authorization")
 	case 'p':
@@ -82,11 +85,20 @@ func HasImpersonation(h http.Header) bool {
 func Impersonation(h http.Header) http.Header {
 	set := http.Header{}
 	for key, values := range h {
-		if foldedHasPrefix(key, impersonatePrefix) && key[len(impersonatePrefix)-1] == '-' {
+		if impersonation(key) {
 			set[key] = values
 		}
 	}
 	return set
+}
+
+// impersonation reports whether key is one of the headers an apiserver reads,
+// spelled as it reads them (pkg/endpoints/filters/impersonation.go). Any other
+// under Impersonate- means something to somebody else at most.
+func impersonation(key string) bool {
+	const extra = "Impersonate-Extra-"
+	return strings.EqualFold(key, "Impersonate-User") || strings.EqualFold(key, "Impersonate-Group") ||
+		strings.EqualFold(key, "Impersonate-Uid") || len(key) > len(extra) && strings.EqualFold(key[:len(extra)], extra)
 }
 
 // ScrubResponse removes Set-Cookie from an apiserver's answer, unless cookies

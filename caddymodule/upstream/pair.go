@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
@@ -188,7 +190,7 @@ func outgoing(r *http.Request) (*http.Request, *replayBody, *informed) {
 	if body != nil {
 		out.Body, out.GetBody = body.first(), body.again
 	}
-	if body != nil && len(r.Header["Expect"]) > 0 {
+	if body != nil && httpguts.HeaderValuesContainsToken(r.Header["Expect"], "100-continue") {
 		out.Body, out.GetBody = waitForContinue(body, informed)
 	}
 	return out, body, informed

@@ -84,6 +84,31 @@ func (g *Group) Track(res *http.Response, kind Kind) {
 	if s == nil {
 		return
 	}
+	g.enter(s)
+}
+
+// Begin follows a request that has no response yet: a write whose body is
+// still on its way must not reach an apiserver whose cluster was deleted
+// (STREAM-1). The request must be made with the context it returns, which is
+// ended with ErrEnded as its cause like a Response. done must be called when
+// the response is there or has failed; it does not end the context.
+func (g *Group) Begin(ctx context.Context) (_ context.Context, done func()) {
+	w := new(waiting)
+	ctx, w.cancel = context.WithCancelCause(ctx)
+	g.enter(w)
+	return ctx, w.leave
+}
+
+// waiting is a request without a response.
+type waiting struct {
+	node
+	cancel context.CancelCauseFunc
+}
+
+func (w *waiting) end() { w.cancel(ErrEnded) }
+
+// enter puts a stream into the registry, and ends it if it comes too late.
+func (g *Group) enter(s stream) {
 	n, r := s.place(), g.registry
 	n.stream, n.group = s, g
 

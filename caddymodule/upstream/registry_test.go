@@ -353,3 +353,38 @@ func BenchmarkWatchRead(b *testing.B) {
 type repeatReader struct{ event []byte }
 
 func (r repeatReader) Read(p []byte) (int, error) { return copy(p, r.event), nil }
+
+// STREAM-1: a request that has no response yet ends with its cluster too, when
+// its grace has passed, and one that comes later ends at once.
+func TestBegin(t *testing.T) {
+	r := NewRegistry()
+	g := r.NewGroup()
+	ctx, done := g.Begin(t.Context())
+	answered, doneToo := g.Begin(t.Context())
+	doneToo()
+	if g.Len() != 1 {
+		t.Errorf("%d requests are followed, want 1", g.Len())
+	}
+	g.End(10 * time.Millisecond)
+	select {
+	case <-ctx.Done():
+	case <-time.After(5 * time.Second):
+		t.Fatal("the request did not end")
+	}
+	if cause := context.Cause(ctx); !errors.Is(cause, ErrEnded) {
+		t.Errorf("it ended with %v", cause)
+	}
+	if answered.Err() != nil {
+		t.Error("a response that is there lost its request")
+	}
+	late, doneLate := g.Begin(t.Context())
+	if !errors.Is(context.Cause(late), ErrEnded) {
+		t.Error("a request that came late goes on")
+	}
+	done()
+	done()
+	doneLate()
+	if r.Len() != 0 {
+		t.Errorf("%d requests are still followed", r.Len())
+	}
+}
