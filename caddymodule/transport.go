@@ -65,7 +65,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, answered := c.streams.Begin(r.Context())
 	defer answered()
 	body := &bodyWatcher{ReadCloser: r.Body}
-	res, err := c.pair.RoundTrip(d.outgoing(r.WithContext(ctx), body))
+	res, err := c.pair.RoundTrip(d.outgoing(ctx, r, body))
 	if err != nil {
 		return nil, failure(r, ctx, body, err)
 	}
@@ -133,9 +133,8 @@ const roomForIdentity = 4
 
 // outgoing builds the request for the apiserver. The header map is new, since
 // Caddy may still log the one it has.
-func (d *decision) outgoing(r *http.Request, body *bodyWatcher) *http.Request {
-	out := new(http.Request)
-	*out = *r
+func (d *decision) outgoing(ctx context.Context, r *http.Request, body *bodyWatcher) *http.Request {
+	out := r.WithContext(ctx)
 	upstream.SetURL(out, d.cluster.spec.Target, d.target.path)
 	if r.Body != nil && r.Body != http.NoBody {
 		out.Body = body
