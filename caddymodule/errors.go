@@ -60,24 +60,31 @@ func classifyFailure(err error) *refusal {
 	return badGateway("upstream_failed", "the connection to the cluster's apiserver failed")
 }
 
-// errorStatus answers Caddy's own 413 with a Status. request_body stands in
-// front of the handler and refuses a declared length before the handler runs
-// (RELAY-6).
+// errorStatus answers with a Status what no handler of ours could: Caddy's own
+// 413, since request_body stands in front of the handler and refuses a declared
+// length before it runs (RELAY-6), and the refusals of a transport without a
+// handler before it (CONF-1).
 type errorStatus struct {
 	// logger is set where the server had no error routes: Caddy logs an error
 	// at debug level once any error route ran.
 	logger *zap.Logger
 }
 
-// ServeHTTP answers a 413 and leaves every other error as it is.
+// ServeHTTP answers these and leaves every other error as it is.
 func (e *errorStatus) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	err, _ := r.Context().Value(caddyhttp.ErrorCtxKey).(error)
 	if err != nil && isBodyTooLarge(err) {
 		return bodyTooLarge().write(w, r)
 	}
-	var handled caddyhttp.HandlerError
+	var (
+		refused *refusal
+		handled caddyhttp.HandlerError
+	)
 	if e.logger != nil && (!errors.As(err, &handled) || handled.StatusCode >= http.StatusInternalServerError) {
 		e.logger.Error("handling a request", zap.Error(err), zap.String("method", r.Method), zap.String("host", r.Host))
+	}
+	if errors.As(err, &refused) {
+		return refused.write(w, r)
 	}
 	return next.ServeHTTP(w, r)
 }

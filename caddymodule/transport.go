@@ -177,5 +177,3 @@ var (
 	_ http.RoundTripper = (*Transport)(nil)
 	_ caddy.Module      = (*Transport)(nil)
 )
-
-var errNoDecision = errors.New("the proxyauth handler did not decide on this request")
