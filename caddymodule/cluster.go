@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -150,6 +151,12 @@ func presented(spec *k8swatch.Cluster) *k8swatch.ClientCertificate {
 	return nil
 }
 
+// requestDrain is how long authenticators outlive the snapshot that they were
+// in: requests that found them there may still read keys. Such a request is
+// older than the snapshot, its header takes up to 10 s to read on the listener,
+// and the provider up to 10 s to answer (AUTH-13).
+const requestDrain = 30 * time.Second
+
 // retire releases what the next version of a cluster did not take over; next
 // is nil when the cluster is gone.
 func (c *cluster) retire(next *cluster) {
@@ -164,7 +171,7 @@ func (c *cluster) retire(next *cluster) {
 	}
 	if c.auth != nil && (next == nil || next.auth != c.auth) {
 		if closer, ok := c.auth.(interface{ Close() }); ok {
-			closer.Close()
+			time.AfterFunc(requestDrain, closer.Close)
 		}
 	}
 }

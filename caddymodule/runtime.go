@@ -280,7 +280,7 @@ func (rt *runtime) Destruct() error {
 	for _, c := range rt.clusters() {
 		c.retire(nil)
 	}
-	rt.keySets.Close()
+	time.AfterFunc(requestDrain, rt.keySets.Close)
 	return nil
 }
 
