@@ -31,6 +31,9 @@ type decision struct {
 	target requestTarget
 	// upgrade is the lower-cased protocol of an upgrade request, or empty.
 	upgrade string
+	// asked is the Upgrade header of such a request as the client spelled it;
+	// Caddy passes it on in lower case.
+	asked []string
 	scrub   identity.ScrubOptions
 	// impersonation is what `impersonation forward` passes on, whole.
 	impersonation http.Header
@@ -78,6 +81,9 @@ func (h *Handler) decide(r *http.Request, a *auditor) (*decision, *refusal) {
 		return nil, refused
 	}
 	d := &decision{cluster: c, target: target, upgrade: upgrade}
+	if upgrade != "" {
+		d.asked = r.Header["Upgrade"]
+	}
 	a.decision = d
 	if refused := h.authenticate(r, d); refused != nil {
 		return nil, refused

@@ -148,6 +148,9 @@ func (d *decision) outgoing(ctx context.Context, r *http.Request, body *bodyWatc
 	identity.Scrub(h, d.scrub)
 	maps.Copy(h, d.impersonation)
 	d.cluster.setVia(h, r)
+	if d.asked != nil {
+		h["Upgrade"] = d.asked
+	}
 	if d.fwd != nil {
 		d.fwd.Assert(h)
 	} else if len(d.authorization) > 0 {
