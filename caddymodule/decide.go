@@ -34,7 +34,7 @@ type decision struct {
 	// asked is the Upgrade header of such a request as the client spelled it;
 	// Caddy passes it on in lower case.
 	asked []string
-	scrub   identity.ScrubOptions
+	scrub identity.ScrubOptions
 	// impersonation is what `impersonation forward` passes on, whole.
 	impersonation http.Header
 
