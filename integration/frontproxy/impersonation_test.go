@@ -112,7 +112,7 @@ func TestID6ImpersonationForward(t *testing.T) {
 	})
 	t.Run("strip is the default", func(t *testing.T) {
 		r := w.px.Kubectl(t, ns, "prod", alice).MustRun(t, "auth", "whoami", "--as=bob", "-o", "jsonpath={.status.userInfo.username}")
-		if r.Stdout != "proxyauth:alice" || !strings.Contains(r.Stderr, "Warning: proxyauth: impersonation") {
+		if r.Stdout != "proxyauth:alice" || !strings.Contains(r.Stderr, "Warning: proxyauth: the Impersonate-* headers were ignored") {
 			t.Errorf("%+v", r)
 		}
 	})
