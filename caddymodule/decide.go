@@ -27,6 +27,8 @@ type decision struct {
 	fwd *identity.Forwarded
 	// authorization is what goes upstream as Authorization in Passthrough.
 	authorization []string
+	// protocols are the subprotocols of a request that nobody validated.
+	protocols []string
 
 	target requestTarget
 	// upgrade is the lower-cased protocol of an upgrade request, or empty.
@@ -135,6 +137,10 @@ func checkRequest(r *http.Request, target requestTarget) (upgrade string, refuse
 func (h *Handler) authenticate(r *http.Request, d *decision) *refusal {
 	if d.cluster.spec.Auth.DisableValidation {
 		d.authorization = r.Header["Authorization"]
+		// A token among the subprotocols must not come into Caddy's own logs
+		// (SIG-3).
+		d.protocols = r.Header["Sec-Websocket-Protocol"]
+		delete(r.Header, "Sec-Websocket-Protocol")
 		return nil
 	}
 	token, err := authn.Bearer(r.Header, d.upgrade == "websocket")

@@ -97,6 +97,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return a.refuse(refused, r)
 	}
 	r = r.WithContext(context.WithValue(r.Context(), decisionKey{}, d))
+	// What reverse_proxy logs at debug level is this, and a query can hold a
+	// token (SIG-3). The query itself is sent from the URL.
+	r.RequestURI, _, _ = strings.Cut(r.RequestURI, "?")
 	err := next.ServeHTTP(a, r)
 	if a.sent {
 		// Headers are out: an error can only be logged.

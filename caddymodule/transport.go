@@ -151,6 +151,9 @@ func (d *decision) outgoing(ctx context.Context, r *http.Request, body *bodyWatc
 	if d.asked != nil {
 		h["Upgrade"] = d.asked
 	}
+	if d.protocols != nil {
+		h["Sec-WebSocket-Protocol"] = d.protocols
+	}
 	if d.fwd != nil {
 		d.fwd.Assert(h)
 	} else if len(d.authorization) > 0 {
