@@ -258,3 +258,8 @@ func wantHTTP1(t *testing.T, r *rawserver.Request) {
 		t.Errorf("%v: went over %q", r, r.Protocol)
 	}
 }
+
+func readAll(r io.Reader) string {
+	b, _ := io.ReadAll(r)
+	return string(b)
+}
