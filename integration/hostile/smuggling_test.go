@@ -319,6 +319,9 @@ func TestHeaderSize(t *testing.T) {
 		if r := w.relayed(t, many); len(r.Like("x-many-")) != 500 {
 			t.Errorf("%d of 500 lines came", len(r.Like("x-many-")))
 		}
+		if w.cluster != fpH2 {
+			return // what follows never comes so far
+		}
 		for name, c := range map[string]call{
 			"a token":       call{path: "/api"}.bearer(strings.Repeat("x", limit+8<<10)),
 			"a header line": call{path: "/api"}.asAlice().with("X-Large: " + strings.Repeat("x", limit+8<<10)),

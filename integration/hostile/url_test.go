@@ -302,6 +302,9 @@ func TestURL4DotSegments(t *testing.T) {
 		rests = append(rests, "/"+dots, "/"+dots+"/", "/api/"+dots, "/api/"+dots+"/v1", "//"+dots+"//x", "/a%2F"+dots+"%2Fb", "/a%2f"+dots, "/"+dots+"%2Fapi", "/a/b/"+dots+"?x=y", "/"+dots+"/"+dots)
 	}
 	everyWay(t, px, func(t *testing.T, w way) {
+		if w.cluster != fpH2 && w.cluster != ptH1 {
+			return // refused before it matters
+		}
 		for _, rest := range rests {
 			w.refused(t, call{path: rest}.asAlice(), http.StatusBadRequest, "path has a dot segment")
 			// The path is looked at before the credential (section 3).
