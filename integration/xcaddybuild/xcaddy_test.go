@@ -27,7 +27,7 @@ func TestXCaddyBuild(t *testing.T) {
 	built := filepath.Join(t.TempDir(), "caddy")
 	cmd := exec.Command(xcaddy, "build", "v2.11.9", "--with", module+"/caddymodule", "--replace", module+"="+root, "--output", built)
 	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "GOPROXY="+offline(t), "GOSUMDB=off", "GOTOOLCHAIN=local",
+	cmd.Env = append(os.Environ(), "GOPROXY="+modules(t), "GOSUMDB=off", "GOTOOLCHAIN=local",
 		// Without -trimpath, xcaddy's default, what was compiled for the other
 		// tests serves here too.
 		"XCADDY_GO_BUILD_FLAGS=-ldflags=-w")
@@ -41,16 +41,24 @@ func TestXCaddyBuild(t *testing.T) {
 	}
 }
 
-// offline is the module cache as a proxy: xcaddy asks for the unpublished
-// path first, which must fail at once and without a network. What xcaddy
-// needs beyond the module's own dependencies is downloaded before.
-func offline(t *testing.T) string {
+// modules is the module cache as a proxy, and behind it the proxies that are
+// configured. xcaddy resolves versions anew and needs a few go.mod files that
+// the build of the module itself does not; it must not look for this module's
+// own path anywhere but in the replacement, so version control is left out.
+func modules(t *testing.T) string {
 	t.Helper()
-	out, err := exec.Command("go", "env", "GOMODCACHE").Output()
+	out, err := exec.Command("go", "env", "GOMODCACHE", "GOPROXY").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return "file://" + filepath.ToSlash(strings.TrimSpace(string(out))) + "/cache/download"
+	cache, configured, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	proxies := []string{"file://" + filepath.ToSlash(cache) + "/cache/download"}
+	for _, proxy := range strings.FieldsFunc(configured, func(r rune) bool { return r == ',' || r == '|' }) {
+		if proxy != "direct" && proxy != "off" {
+			proxies = append(proxies, proxy)
+		}
+	}
+	return strings.Join(proxies, ",")
 }
 
 // plain is the server as make build makes it.
