@@ -33,7 +33,7 @@ type seen struct {
 type upstream struct {
 	*httptest.Server
 	serverCA, frontProxyCA *pki.CA
-	requests, connections  atomic.Int64
+	requests               atomic.Int64
 }
 
 func newUpstream(t *testing.T) *upstream {
