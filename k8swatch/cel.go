@@ -3,13 +3,26 @@ package k8swatch
 import (
 	"fmt"
 
-	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/safecel"
 )
 
-// maxSharedExpressions bounds the compiled expressions that are kept to be
-// shared, some 20 KiB each.
-const maxSharedExpressions = 512
+// The compiled expressions that are kept to be shared: their number, some 15
+// KiB each, and their nodes, some 300 bytes each.
+const (
+	maxSharedExpressions = 512
+	maxSharedNodes       = 32 << 10
+)
+
+// What the expressions of one object may amount to together. The compiler
+// works for all clusters in turn: an object that takes seconds holds up the
+// withdrawal of another.
+const (
+	maxObjectSource = 32 << 10
+	maxObjectNodes  = 2_000
+)
 
 // sharedCEL compiles each expression once for all objects. Clusters of one
 // installation mostly map the claims of one identity provider in the same way,
@@ -17,16 +30,17 @@ const maxSharedExpressions = 512
 // state and may run on many goroutines.
 type sharedCEL struct {
 	compiler authenticationcel.Compiler
-	results  *lru.Cache[string, authenticationcel.CompilationResult]
+	results  *simplelru.LRU[string, authenticationcel.CompilationResult]
+	nodes    int // of results
 }
 
 func newSharedCEL() *sharedCEL {
-	results, err := lru.New[string, authenticationcel.CompilationResult](maxSharedExpressions)
-	if err != nil {
-		// Only a size below one is refused.
-		panic("k8swatch: making a cache of expressions: " + err.Error())
-	}
-	return &sharedCEL{compiler: authenticationcel.NewDefaultCompiler(), results: results}
+	s := &sharedCEL{compiler: safecel.New()}
+	// The only error is a size below one.
+	s.results, _ = simplelru.NewLRU(maxSharedExpressions, func(_ string, r authenticationcel.CompilationResult) {
+		s.nodes -= safecel.Nodes(r)
+	})
+	return s
 }
 
 func (s *sharedCEL) CompileClaimsExpression(e authenticationcel.ExpressionAccessor) (authenticationcel.CompilationResult, error) {
@@ -55,7 +69,52 @@ func (s *sharedCEL) compile(
 			return result, err
 		}
 		s.results.Add(key, result)
+		s.nodes += safecel.Nodes(result)
+		for s.nodes > maxSharedNodes {
+			if _, _, ok := s.results.RemoveOldest(); !ok {
+				break
+			}
+		}
 	}
 	result.ExpressionAccessor = e
 	return result, nil
 }
+
+// objectCEL is the compiler for one object: it stops when the object has had
+// its share.
+type objectCEL struct {
+	authenticationcel.Compiler
+	source, nodes int
+}
+
+func (o *objectCEL) CompileClaimsExpression(e authenticationcel.ExpressionAccessor) (authenticationcel.CompilationResult, error) {
+	return o.compile(e, o.Compiler.CompileClaimsExpression)
+}
+
+func (o *objectCEL) CompileUserExpression(e authenticationcel.ExpressionAccessor) (authenticationcel.CompilationResult, error) {
+	return o.compile(e, o.Compiler.CompileUserExpression)
+}
+
+func (o *objectCEL) compile(
+	e authenticationcel.ExpressionAccessor,
+	compile func(authenticationcel.ExpressionAccessor) (authenticationcel.CompilationResult, error),
+) (authenticationcel.CompilationResult, error) {
+	var none authenticationcel.CompilationResult
+	if o.source += len(e.GetExpression()); o.source > maxObjectSource {
+		return none, safecel.Refuse(fmt.Sprintf("the expressions of the object must have at most %d bytes together", maxObjectSource))
+	}
+	if o.nodes > maxObjectNodes {
+		return none, safecel.Refuse(fmt.Sprintf("the expressions of the object are too complex: they must have at most %d nodes together", maxObjectNodes))
+	}
+	result, err := compile(e)
+	if err != nil {
+		// What fails has cost as much as what does not.
+		o.nodes += len(e.GetExpression()) / bytesPerNode
+		return result, err
+	}
+	o.nodes += safecel.Nodes(result)
+	return result, nil
+}
+
+// bytesPerNode is how long the source of a node is at least.
+const bytesPerNode = 3

@@ -105,7 +105,7 @@ func (c *Compiler) Compile(key Key) *Cluster {
 		compiler: c, store: c.store, options: c.options, held: h, now: c.options.Now(),
 		key: key, object: object, spec: &object.ProxyKubeApi.Spec,
 	}
-	cluster := b.build()
+	cluster := b.guarded()
 	if !sameCluster(h.cluster, cluster) {
 		h.cluster = cluster
 	}
@@ -130,6 +130,30 @@ type builder struct {
 	key    Key
 	object *Object
 	spec   *v1.ProxyKubeApiSpec
+	// cel is the object's share of the compiler of expressions.
+	cel *objectCEL
+}
+
+// guarded is build for an object that nobody vouches for: a panic over it is
+// its own fault, and closes no other.
+func (b *builder) guarded() (c *Cluster) {
+	defer func() {
+		if recover() == nil {
+			return
+		}
+		// What is held may be half of something.
+		*b.held = held{uid: b.held.uid}
+		c = &Cluster{
+			Key:        b.key,
+			UID:        b.object.ProxyKubeApi.UID,
+			Generation: b.object.ProxyKubeApi.Generation,
+			Enabled:    isTrue(b.spec.Enabled),
+			Mode:       b.mode(),
+			Auth:       Auth{ValidateAgainst: validator(b.spec.AuthConfig)},
+			Ready:      readiness([]problem{invalid("spec", "the object cannot be processed")}),
+		}
+	}()
+	return b.build()
 }
 
 func (b *builder) build() *Cluster {

@@ -75,6 +75,7 @@ func authHash(config *v1.AuthConfig) string {
 // the mappings are switched on (API-2).
 func (b *builder) compileAuthentication(hash string, config *v1.AuthConfig) heldAuthentication {
 	held := heldAuthentication{hash: hash}
+	b.cel = &objectCEL{Compiler: b.sharedCEL()}
 	discovery := map[string]bool{}
 	for i := range config.JWT {
 		path := fmt.Sprintf("spec.auth_config.jwt[%d]", i)
@@ -96,7 +97,7 @@ func (b *builder) compileAuthentication(hash string, config *v1.AuthConfig) held
 
 func (b *builder) compileJWT(path string, spec *v1.JWTAuthenticator) (JWT, []problem) {
 	compiled := JWT{Authenticator: jwtAuthenticator(spec)}
-	mapper, errs := apiservervalidation.CompileAndValidateJWTAuthenticator(b.cel(), compiled.Authenticator, nil)
+	mapper, errs := apiservervalidation.CompileAndValidateJWTAuthenticator(b.cel, compiled.Authenticator, nil)
 	compiled.Mapper = mapper
 	problems := translate(path, errs)
 	// Empty would mean the system roots, which is not what its author wrote (API-6).
@@ -113,7 +114,7 @@ func (b *builder) checkClaimMappings(path string, mappings *v1.ClaimMappings) []
 		Issuer:        v1.Issuer{URL: "https://issuer.invalid", Audiences: []string{"none"}},
 		ClaimMappings: mappings,
 	})
-	_, errs := apiservervalidation.CompileAndValidateJWTAuthenticator(b.cel(), borrowed, nil)
+	_, errs := apiservervalidation.CompileAndValidateJWTAuthenticator(b.cel, borrowed, nil)
 	return translate(path, errs)
 }
 
@@ -230,8 +231,8 @@ func celText(text string) string {
 	return "does not compile: " + strings.Join(lines, ", ")
 }
 
-// cel returns the compiler, which is made at the first need.
-func (b *builder) cel() authenticationcel.Compiler {
+// sharedCEL returns the compiler, which is made at the first need.
+func (b *builder) sharedCEL() authenticationcel.Compiler {
 	if b.compiler.cel == nil {
 		b.compiler.cel = newSharedCEL()
 	}

@@ -1,0 +1,86 @@
+package safecel
+
+import (
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+	"k8s.io/apiserver/pkg/cel/library"
+)
+
+// costs charges a call for the values it was given and what it made of them:
+// 1 for ten bytes of text and 1 for an element, as cel-go's own rules do where
+// they know the types. It never charges less than kube-apiserver.
+type costs struct{ library.CostEstimator }
+
+const bytesPerCost = 10
+
+func (c *costs) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
+	if p, ok := parsePatternCall(function); ok {
+		n := p.cost(length(args[0])) + deep(result, ExpressionBudget)
+		return &n
+	}
+	n := work(function, args, result)
+	if known := c.CostEstimator.CallCost(function, overload, args, result); known != nil {
+		n = max(n, *known)
+	}
+	return &n
+}
+
+func work(function string, args []ref.Val, result ref.Val) uint64 {
+	switch function {
+	case "_&&_", "_||_", "!_", "@not_strictly_false", "_?_:_", "_[_]", "_[?_]", "size", "dyn", "type":
+		return 1 // these look at no more than one value
+	case "_+_":
+		// A list is not copied, so that map and filter, which append to
+		// theirs, are not charged for all of it each time.
+		if list, ok := args[len(args)-1].(traits.Lister); ok {
+			return max(1, elements(list))
+		}
+		return 1 + text(result)
+	}
+	n := 1 + text(result)
+	for _, arg := range args {
+		n += deep(arg, ExpressionBudget)
+	}
+	return n
+}
+
+func length(v ref.Val) uint64 {
+	switch v := v.(type) {
+	case types.String:
+		return uint64(len(v))
+	case types.Bytes:
+		return uint64(len(v))
+	}
+	return 0
+}
+
+func text(v ref.Val) uint64 { return length(v) / bytesPerCost }
+
+func elements(list traits.Lister) uint64 {
+	n, _ := list.Size().(types.Int)
+	return uint64(max(n, 0))
+}
+
+// deep is the cost of looking at all of a value. It stops soon after limit.
+func deep(v ref.Val, limit uint64) uint64 {
+	switch v := v.(type) {
+	case types.String, types.Bytes:
+		return text(v)
+	case traits.Lister:
+		size := elements(v)
+		n := size
+		for i := uint64(0); i < size && n < limit; i++ {
+			n += deep(v.Get(types.Int(i)), limit-n)
+		}
+		return n
+	case *types.Optional:
+		if v.HasValue() {
+			return deep(v.GetValue(), limit)
+		}
+	case traits.Mapper:
+		n, _ := v.Size().(types.Int)
+		return uint64(max(n, 0))
+	}
+	return 0
+}
