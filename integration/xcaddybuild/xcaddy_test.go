@@ -3,6 +3,8 @@
 package xcaddybuild
 
 import (
+	"bytes"
+	"debug/buildinfo"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/proxy"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/realtools"
 )
 
@@ -17,74 +22,105 @@ import (
 // --replace says where it is.
 const module = "github.com/proxyauthk8s/caddy-proxyauthk8s"
 
-// CONF-7: xcaddy build makes a server with the same modules.
-func TestXCaddyBuild(t *testing.T) {
+// CONF-7: xcaddy builds a server with the same modules, from the same versions
+// of everything, as `make build`.
+func TestXCaddy(t *testing.T) {
 	root, err := realtools.RepoRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	xcaddy := realtools.Need(t, realtools.XCaddy)
 	built := filepath.Join(t.TempDir(), "caddy")
-	cmd := exec.Command(xcaddy, "build", "v2.11.9", "--with", module+"/caddymodule", "--replace", module+"="+root, "--output", built)
-	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "GOPROXY="+modules(t), "GOSUMDB=off", "GOTOOLCHAIN=local",
-		// Without -trimpath, xcaddy's default, what was compiled for the other
-		// tests serves here too.
-		"XCADDY_GO_BUILD_FLAGS=-ldflags=-w")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("xcaddy build: %v\n%s", err, out)
-	}
-	want := ours(t, plain(t, root))
-	got := ours(t, built)
-	if len(want) == 0 || !slices.Equal(got, want) {
-		t.Errorf("xcaddy's server has the modules %v, want %v", got, want)
-	}
-}
-
-// modules is the module cache as a proxy, and behind it the proxies that are
-// configured. xcaddy resolves versions anew and needs a few go.mod files that
-// the build of the module itself does not; it must not look for this module's
-// own path anywhere but in the replacement, so version control is left out.
-func modules(t *testing.T) string {
-	t.Helper()
-	out, err := exec.Command("go", "env", "GOMODCACHE", "GOPROXY").Output()
+	run(t, environment(t), realtools.Need(t, realtools.XCaddy),
+		"build", "v2.11.9", "--with", module+"/caddymodule", "--replace", module+"="+root, "--output", built)
+	plain, err := proxy.Binary(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	cache, configured, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	proxies := []string{"file://" + filepath.ToSlash(cache) + "/cache/download"}
-	for _, proxy := range strings.FieldsFunc(configured, func(r rune) bool { return r == ',' || r == '|' }) {
-		if proxy != "direct" && proxy != "off" {
-			proxies = append(proxies, proxy)
+
+	want := modules(t, plain)
+	if diff := cmp.Diff(want, modules(t, built)); diff != "" {
+		t.Errorf("modules of the server that xcaddy built (-want +got):\n%s", diff)
+	}
+	for _, id := range []string{
+		"proxyauth", "http.handlers.proxyauth", "http.handlers.proxyauth_health",
+		"http.reverse_proxy.transport.proxyauth", "http.reverse_proxy.upstreams.proxyauth", "admin.api.proxyauth",
+	} {
+		if !slices.Contains(want, id) {
+			t.Errorf("module %s is missing", id)
 		}
 	}
-	return strings.Join(proxies, ",")
+	// By its build tags xcaddy leaves out three databases that nothing here uses.
+	wantVersions, gotVersions := versions(t, plain), versions(t, built)
+	if gotVersions["github.com/caddyserver/caddy/v2"] == "" || len(gotVersions) < 100 {
+		t.Errorf("built from %v", gotVersions)
+	}
+	for path, version := range gotVersions {
+		if version != wantVersions[path] {
+			t.Errorf("xcaddy built from %s %s, make build from %q", path, version, wantVersions[path])
+		}
+	}
+	if out := run(t, nil, built, "proxyauth", "--help"); !strings.Contains(out, "status") {
+		t.Errorf("caddy proxyauth --help:\n%s", out)
+	}
 }
 
-// plain is the server as make build makes it.
-func plain(t *testing.T, root string) string {
+// environment has xcaddy take modules from the cache of this machine, and from
+// the module proxy only what that lacks: xcaddy looks at more go.mod files than
+// other builds here do. A second run needs no network.
+//
+// It builds with cgo and without -trimpath, unlike xcaddy does by default, so
+// that packages which go build compiled before need not be compiled again. That
+// changes nothing in what is built in.
+func environment(t *testing.T) []string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "caddy")
-	cmd := exec.Command("go", "build", "-o", file, "./xcaddy")
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return file
+	cache := strings.TrimSpace(run(t, nil, "go", "env", "GOMODCACHE"))
+	proxies := strings.TrimSpace(run(t, nil, "go", "env", "GOPROXY"))
+	return append(os.Environ(),
+		"GOPROXY=file://"+filepath.ToSlash(cache)+"/cache/download,"+proxies,
+		// The temporary module has no go.sum, and the checksums of what is in
+		// the cache were verified when it came there.
+		"GOSUMDB=off", "GOFLAGS=-mod=mod", "GOTOOLCHAIN=local", "GOWORK=off",
+		"CGO_ENABLED=1", "XCADDY_GO_BUILD_FLAGS=-tags nobadger,nomysql,nopgx",
+	)
 }
 
-// ours lists the modules of this project in a server.
-func ours(t *testing.T, caddy string) []string {
+func run(t *testing.T, env []string, name string, args ...string) string {
 	t.Helper()
-	out, err := exec.Command(caddy, "list-modules").Output()
-	if err != nil {
-		t.Fatal(err)
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir, cmd.Env = t.TempDir(), env
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s %q: %v\n%s%s", filepath.Base(name), args, err, stdout.String(), stderr.String())
 	}
+	return stdout.String()
+}
+
+// modules lists the Caddy modules of a server.
+func modules(t *testing.T, caddy string) []string {
+	t.Helper()
 	var list []string
-	for _, line := range strings.Fields(string(out)) {
-		if strings.Contains(line, "proxyauth") {
+	for line := range strings.Lines(run(t, nil, caddy, "list-modules")) {
+		// What begins with a space counts modules.
+		if line = strings.TrimSuffix(line, "\n"); line != "" && !strings.HasPrefix(line, " ") {
 			list = append(list, line)
 		}
 	}
 	return list
+}
+
+// versions lists the Go modules that a server was built from, without ours.
+func versions(t *testing.T, caddy string) map[string]string {
+	t.Helper()
+	info, err := buildinfo.ReadFile(caddy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{"go": info.GoVersion}
+	for _, dep := range info.Deps {
+		if dep.Path != module {
+			all[dep.Path] = dep.Version
+		}
+	}
+	return all
 }
