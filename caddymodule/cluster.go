@@ -234,13 +234,13 @@ func trustRefusal(reason string) *refusal {
 }
 
 // forward makes the identity the apiserver is told (row 10). In Passthrough
-// only a username that says nothing is refused.
+// only a username that says nothing is refused, and what was too large to keep.
 func (c *cluster) forward(d *decision) *identity.Refusal {
 	if d.id == nil {
 		return nil
 	}
 	if c.spec.Mode != v1.ModeFrontProxy {
-		return identity.CheckUsername(d.id)
+		return identity.CheckPassthrough(d.id)
 	}
 	fwd, refused := d.result.Forward(c.settings)
 	if refused != nil {

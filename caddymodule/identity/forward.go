@@ -21,11 +21,24 @@ func CheckUsername(id *Identity) *Refusal {
 	return nil
 }
 
+// CheckPassthrough refuses an identity nothing is asked of but to be one: the
+// apiserver makes its own of the bearer.
+func CheckPassthrough(id *Identity) *Refusal {
+	if id.TooLarge {
+		return &Refusal{ReasonTooLarge, KindTotal}
+	}
+	return CheckUsername(id)
+}
+
 // Forward puts the prefixes on an identity and makes the headers that assert
 // it, or refuses (ID-1, ID-2). The checks run in the order of ID-2's table:
 // system_prefix, empty_username, untransmittable, too_large, and within each
-// the user name, uid, groups, then extras.
+// the user name, uid, groups, then extras. Of one that was too large to be kept
+// nothing else can be said.
 func Forward(id *Identity, s Settings) (*Forwarded, *Refusal) {
+	if id.TooLarge {
+		return nil, &Refusal{ReasonTooLarge, KindTotal}
+	}
 	f := prefixed(id, s)
 	if r := checkReserved(f); r != nil {
 		return nil, r

@@ -15,6 +15,9 @@ type Identity struct {
 	// Overage says that the provider left the mapped groups out of the token
 	// because they were too many (_claim_names names a mapped claim, ID-2).
 	Overage bool
+	// TooLarge says that the identity is so large that it was not kept; the
+	// rest of it is empty (ID-2).
+	TooLarge bool
 }
 
 // Settings says what Forward does with an Identity (spec.upstream_auth).
