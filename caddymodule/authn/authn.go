@@ -93,6 +93,7 @@ const (
 	ReasonClaims           = "bad_claims"
 	ReasonEmailNotVerified = "email_not_verified"
 	ReasonRule             = "rule_not_met"
+	ReasonTooLarge         = "too_large"
 	ReasonInternal         = "internal"
 )
 
@@ -111,6 +112,7 @@ var reasonTexts = map[string]string{
 	ReasonClaims:           "a claim of the token is missing or has the wrong type",
 	ReasonEmailNotVerified: "the e-mail address of the token is not verified",
 	ReasonRule:             "the token does not meet a validation rule of this cluster",
+	ReasonTooLarge:         "the token is too large for the expressions of this cluster",
 	ReasonInternal:         "the token could not be validated",
 }
 
@@ -130,5 +132,6 @@ var (
 	errClaims           = &Unauthenticated{ReasonClaims}
 	errEmailNotVerified = &Unauthenticated{ReasonEmailNotVerified}
 	errRule             = &Unauthenticated{ReasonRule}
+	errTooLarge         = &Unauthenticated{ReasonTooLarge}
 	errInternal         = &Unauthenticated{ReasonInternal}
 )

@@ -28,6 +28,9 @@ const (
 	bytesPerEntry = 4 << 10
 	// Every entry costs about this much beside its strings.
 	entryOverhead = 512
+	// An entry that is larger than this part of its shard is not remembered:
+	// a few of them would drive all others out.
+	maxEntryPart = 8
 
 	maxShards       = 16
 	minShardEntries = 256
@@ -151,7 +154,10 @@ func (c *Cache) get(key *cacheKey) (result *Result, err error, ok bool) {
 		}
 		return nil, nil, false
 	}
-	if !now.Before(good.until) {
+	// The end of a token is a time of day. until may be one of the process,
+	// which stands still while the machine sleeps and does not see its clock
+	// being set.
+	if !now.Before(good.until) || !now.Before(good.result.Expires) {
 		s.good.Remove(*key)
 		s.mu.Unlock()
 		return nil, nil, false
@@ -244,6 +250,9 @@ func (c *Cache) store(key *cacheKey, a answer, err error) {
 	defer s.mu.Unlock()
 	s.refused.Remove(*key)
 	s.good.Remove(*key) // so that its bytes are counted once
+	if entry.bytes > s.maxBytes/maxEntryPart {
+		return
+	}
 	s.bytes += entry.bytes
 	s.good.Add(*key, entry)
 	for s.bytes > s.maxBytes {

@@ -153,13 +153,19 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 
 	// Large identities count for more.
-	large := strings.Repeat("x", 60<<10)
+	large := strings.Repeat("x", 20<<10)
 	for i := range 100 {
 		_, _, _ = ask(t, c, fmt.Sprint("large-", i), good(large, until))
 	}
 	s := &c.shards[0]
 	if s.bytes > s.maxBytes || c.Len() > s.maxBytes/len(large) {
 		t.Errorf("%d entries with %d bytes, want at most %d", c.Len(), s.bytes, s.maxBytes)
+	}
+	// One that would take the place of many is not remembered at all.
+	held := c.Len()
+	_, _, _ = ask(t, c, "huge", good(strings.Repeat("x", 60<<10), until))
+	if validated, _, _ := ask(t, c, "huge", good("x", until)); !validated || c.Len() < held {
+		t.Errorf("a huge identity was remembered (%t) or drove others out: %d entries of %d", !validated, c.Len(), held)
 	}
 }
 

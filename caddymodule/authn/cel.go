@@ -33,6 +33,55 @@ func celClaims(c claims) traits.Mapper {
 	return variable
 }
 
+// watchedClaims is claims while a username is made of it. It notes whether
+// email was read, in whatever way: by name, by index, through an alias, or by
+// going through all claims (AUTH-11).
+type watchedClaims struct {
+	traits.Mapper
+	has       bool
+	readEmail bool
+}
+
+func watch(variable traits.Mapper, c claims) *watchedClaims {
+	_, has := c["email"]
+	return &watchedClaims{Mapper: variable, has: has}
+}
+
+func (w *watchedClaims) note(key ref.Val) {
+	if name, ok := key.(types.String); ok {
+		plain, ok := cel.Unescape(string(name))
+		w.readEmail = w.readEmail || w.has && ok && plain == "email"
+	}
+}
+
+func (w *watchedClaims) Find(key ref.Val) (ref.Val, bool) {
+	w.note(key)
+	return w.Mapper.Find(key)
+}
+
+func (w *watchedClaims) Get(key ref.Val) ref.Val {
+	w.note(key)
+	return w.Mapper.Get(key)
+}
+
+func (w *watchedClaims) Contains(key ref.Val) ref.Val {
+	w.note(key)
+	return w.Mapper.Contains(key)
+}
+
+func (w *watchedClaims) Iterator() traits.Iterator {
+	w.readEmail = w.readEmail || w.has
+	return w.Mapper.Iterator()
+}
+
+// Equal compares what is watched: the map below knows only itself.
+func (w *watchedClaims) Equal(other ref.Val) ref.Val {
+	if o, ok := other.(*watchedClaims); ok {
+		other = o.Mapper
+	}
+	return w.Mapper.Equal(other)
+}
+
 // celUser is the variable `user` of a user validation rule.
 func celUser(id *identity.Identity) traits.Mapper {
 	variable := lazy.NewMapValue(types.NewObjectType("kubernetes.UserInfo"))

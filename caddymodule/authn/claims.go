@@ -13,6 +13,7 @@ import (
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/safecel"
 )
 
 // mapping makes an Identity of verified claims (AUTH-10, AUTH-11). It follows
@@ -22,6 +23,9 @@ type mapping struct {
 	claims   apiserver.ClaimMappings
 	mapper   authenticationcel.CELMapper
 	required []apiserver.ClaimValidationRule // those on a claim
+	// judgesEmail says that an expression of the author's looks at
+	// email_verified, so that its answer counts (AUTH-11).
+	judgesEmail bool
 }
 
 func newMapping(a *apiserver.JWTAuthenticator, mapper authenticationcel.CELMapper) *mapping {
@@ -30,6 +34,11 @@ func newMapping(a *apiserver.JWTAuthenticator, mapper authenticationcel.CELMappe
 		if rule.Claim != "" {
 			m.required = append(m.required, rule)
 		}
+		m.judgesEmail = m.judgesEmail || strings.Contains(rule.Expression, "email_verified")
+	}
+	m.judgesEmail = m.judgesEmail || strings.Contains(a.ClaimMappings.Username.Expression, "email_verified")
+	for _, extra := range a.ClaimMappings.Extra {
+		m.judgesEmail = m.judgesEmail || strings.Contains(extra.ValueExpression, "email_verified")
 	}
 	return m
 }
@@ -40,24 +49,33 @@ func (m *mapping) usesClaims() bool {
 		m.mapper.Extra != nil || m.mapper.ClaimValidationRules != nil
 }
 
+// usesCEL reports whether anything is left to an expression.
+func (m *mapping) usesCEL() bool { return m.usesClaims() || m.mapper.UserValidationRules != nil }
+
 // identity maps the claims and holds them against the validation rules.
 func (m *mapping) identity(ctx context.Context, c claims) (*identity.Identity, *Unauthenticated) {
+	ctx = safecel.WithBudget(ctx)
 	var variable traits.Mapper
 	if m.usesClaims() {
 		variable = celClaims(c)
 	}
-	id := &identity.Identity{}
-	if refused := m.username(ctx, c, variable, id); refused != nil {
+	id, r := &identity.Identity{}, newRoom()
+	if refused := m.username(ctx, c, variable, id, r); refused != nil {
 		return nil, refused
 	}
-	if refused := m.groups(ctx, c, variable, id); refused != nil {
+	if refused := m.groups(ctx, c, variable, id, r); refused != nil {
 		return nil, refused
 	}
-	if refused := m.uid(ctx, c, variable, id); refused != nil {
+	if refused := m.uid(ctx, c, variable, id, r); refused != nil {
 		return nil, refused
 	}
-	if refused := m.extra(ctx, variable, id); refused != nil {
+	if refused := m.extra(ctx, variable, id, r); refused != nil {
 		return nil, refused
+	}
+	if r.full {
+		// A piece of an identity is another identity: it is refused as a
+		// whole, in every mode (ID-2).
+		id = &identity.Identity{TooLarge: true}
 	}
 	if refused := m.validate(ctx, c, variable, id); refused != nil {
 		return nil, refused
@@ -68,15 +86,19 @@ func (m *mapping) identity(ctx context.Context, c claims) (*identity.Identity, *
 // username sets the name, or EmptyName for one that is present but null,
 // empty or blank: that is refused later, as an identity and not as a login
 // (ID-2), and never hidden by a prefix.
-func (m *mapping) username(ctx context.Context, c claims, variable traits.Mapper, id *identity.Identity) *Unauthenticated {
+func (m *mapping) username(ctx context.Context, c claims, variable traits.Mapper, id *identity.Identity, r *room) *Unauthenticated {
 	from := &m.claims.Username
-	name, ok := "", false
+	name, ok, readsEmail := "", false, from.Claim == "email"
 	switch {
 	case m.mapper.Username != nil:
-		result, err := m.mapper.Username.EvalClaimMapping(ctx, variable)
+		watched := watch(variable, c)
+		result, err := m.mapper.Username.EvalClaimMapping(ctx, watched)
 		if err != nil {
-			return errClaims
+			return failed(err, errClaims)
 		}
+		// kube-apiserver looks for claims.email in the text alone; claims
+		// can be read in other ways.
+		readsEmail = watched.readEmail && !m.judgesEmail
 		switch v := result.EvalResult.(type) {
 		case types.String:
 			name, ok = string(v), true
@@ -91,16 +113,17 @@ func (m *mapping) username(ctx context.Context, c claims, variable traits.Mapper
 	if !ok {
 		return errClaims
 	}
-	if m.mapper.Username == nil && from.Claim == "email" && !c.isTrue("email_verified") {
+	if readsEmail && !c.isTrue("email_verified") {
 		return errEmailNotVerified
 	}
+	r.take(name)
 	id.EmptyName = isBlank(name)
 	id.Name = prefix(from.Prefix) + name
 	return nil
 }
 
 // groups sets the groups, or Overage when the provider left them out.
-func (m *mapping) groups(ctx context.Context, c claims, variable traits.Mapper, id *identity.Identity) *Unauthenticated {
+func (m *mapping) groups(ctx context.Context, c claims, variable traits.Mapper, id *identity.Identity, r *room) *Unauthenticated {
 	from := &m.claims.Groups
 	overage, ok := m.overage(c)
 	if !ok {
@@ -113,15 +136,18 @@ func (m *mapping) groups(ctx context.Context, c claims, variable traits.Mapper, 
 	case m.mapper.Groups != nil:
 		result, err := m.mapper.Groups.EvalClaimMapping(ctx, variable)
 		if err != nil {
-			return errClaims
+			return failed(err, errClaims)
 		}
-		if id.Groups, err = celTextOrList(result.EvalResult); err != nil {
+		if id.Groups, err = celTextOrList(result.EvalResult, r); err != nil {
 			return errClaims
 		}
 	case from.Claim != "":
 		list, ok := c.textOrList(from.Claim)
 		if !ok {
 			return errClaims
+		}
+		if !r.takeAll(list) {
+			return nil
 		}
 		if p := prefix(from.Prefix); p != "" {
 			for i, group := range list {
@@ -159,12 +185,12 @@ func (m *mapping) overage(c claims) (overage, ok bool) {
 	return false, true
 }
 
-func (m *mapping) uid(ctx context.Context, c claims, variable traits.Mapper, id *identity.Identity) *Unauthenticated {
+func (m *mapping) uid(ctx context.Context, c claims, variable traits.Mapper, id *identity.Identity, r *room) *Unauthenticated {
 	switch {
 	case m.mapper.UID != nil:
 		result, err := m.mapper.UID.EvalClaimMapping(ctx, variable)
 		if err != nil {
-			return errClaims
+			return failed(err, errClaims)
 		}
 		uid, ok := result.EvalResult.(types.String)
 		if !ok {
@@ -178,26 +204,27 @@ func (m *mapping) uid(ctx context.Context, c claims, variable traits.Mapper, id 
 		}
 		id.UID = uid
 	}
+	r.take(id.UID)
 	return nil
 }
 
 // extra sets exactly what claim_mappings.extra says. kube-apiserver adds
 // authentication.kubernetes.io/credential-id for a jti; that key belongs to
 // the apiserver that reads it, so it is not added here.
-func (m *mapping) extra(ctx context.Context, variable traits.Mapper, id *identity.Identity) *Unauthenticated {
+func (m *mapping) extra(ctx context.Context, variable traits.Mapper, id *identity.Identity, r *room) *Unauthenticated {
 	if m.mapper.Extra == nil {
 		return nil
 	}
 	results, err := m.mapper.Extra.EvalClaimMappings(ctx, variable)
 	if err != nil {
-		return errClaims
+		return failed(err, errClaims)
 	}
 	for _, result := range results {
 		from, ok := result.ExpressionAccessor.(*authenticationcel.ExtraMappingExpression)
 		if !ok {
 			return errInternal
 		}
-		values, err := celTextOrList(result.EvalResult)
+		values, err := celTextOrList(result.EvalResult, r)
 		if err != nil {
 			return errClaims
 		}
@@ -221,17 +248,31 @@ func (m *mapping) validate(ctx context.Context, c claims, variable traits.Mapper
 	}
 	if rules := m.mapper.ClaimValidationRules; rules != nil {
 		results, err := rules.EvalClaimMappings(ctx, variable)
-		if err != nil || !allTrue(results) {
+		if err != nil {
+			return failed(err, errRule)
+		}
+		if !allTrue(results) {
 			return errRule
 		}
 	}
-	if rules := m.mapper.UserValidationRules; rules != nil {
+	if rules := m.mapper.UserValidationRules; rules != nil && !id.TooLarge {
 		results, err := rules.EvalUser(ctx, celUser(id))
-		if err != nil || !allTrue(results) {
+		if err != nil {
+			return failed(err, errRule)
+		}
+		if !allTrue(results) {
 			return errRule
 		}
 	}
 	return nil
+}
+
+// failed is the reason for an expression that gave an error.
+func failed(err error, otherwise *Unauthenticated) *Unauthenticated {
+	if safecel.IsBudget(err) {
+		return errTooLarge
+	}
+	return otherwise
 }
 
 func allTrue(results []authenticationcel.EvaluationResult) bool {

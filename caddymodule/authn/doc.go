@@ -26,6 +26,11 @@
 //     most 100 keys. Nothing it writes comes back in an
 //     error or notice. It can say who its own users are, and nothing else: it
 //     shares no cache entry with another configuration.
+//   - What expressions make of a token is bounded: in what they may cost, in
+//     how many are run at once, per cluster and in all, and in the size of the
+//     identity (64 KiB, 1024 values; beyond that TooLarge, a 403). So are the
+//     signatures checked at once per key set, the keys a token is tried
+//     against, and what tokens hold that wait for one issuer (16 MiB).
 //   - Credentials are secrets. Tokens are kept as digests, and no error holds
 //     a piece of one.
 //
@@ -67,7 +72,8 @@
 //	nbf                         one minute of leeway       five (AUTH-4)
 //	iat, sub, nonce, at_hash    401                        not looked at
 //	  of another type
-//	RSA keys                    from 1024 bits             2048 to 8192
+//	RSA keys                    from 1024 bits             2048 to 4096, e <= 65537
+//	keys tried without kid      all                        the first eight that fit
 //	alg, use, key_ops of a JWK  not looked at              must allow the signature
 //	unknown kid                 a fetch each time          a fetch a minute (AUTH-5)
 //	bad signature, known kid    a fetch each time          no fetch
@@ -76,6 +82,17 @@
 //	username null, ""           empty name                 EmptyName, a 403 (ID-2)
 //	the same by expression      401                        EmptyName, a 403
 //	email without its flag      accepted                   401 (AUTH-11)
+//	  by an expression          claims.email is looked     401 however email is read,
+//	                            for when it is compiled    unless email_verified is in
+//	                                                       an expression
+//	cost of an expression       a million each             30 000 each, 60 000 a token:
+//	                                                       401; values count, not types
+//	text, range in one call     any                        64 KiB, 8192: 401
+//	pattern of matches, find    any                        a literal
+//	size of an expression       any                        4 KiB, 400 nodes; an object's
+//	                                                       32 KiB, 2000 nodes
+//	payload for expressions     any                        32 KiB: 401
+//	size of an identity         any                        64 KiB, 1024 values: a 403
 //	null in a list of groups    the group ""               401
 //	"" in a list of groups      a claim: kept;             the same, and the empty
 //	                            an expression: left out    group is a 403 (ID-2)

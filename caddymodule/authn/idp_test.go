@@ -22,10 +22,10 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/safecel"
 	"go.uber.org/goleak"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
-	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 )
 
 func TestMain(m *testing.M) {
@@ -255,7 +255,7 @@ func (p *idp) authenticator() apiserver.JWTAuthenticator {
 	}
 }
 
-var compiler = sync.OnceValue(authenticationcel.NewDefaultCompiler)
+var compiler = sync.OnceValue(safecel.New)
 
 func compile(t testing.TB, a apiserver.JWTAuthenticator) JWT {
 	t.Helper()

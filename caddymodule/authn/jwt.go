@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 )
 
 // verifiedFor is how long a locally verified token is remembered (AUTH-12).
@@ -29,7 +31,7 @@ type Config struct {
 }
 
 // JWT is one authenticator, validated and compiled by
-// k8s.io/apiserver/pkg/apis/apiserver/validation.
+// k8s.io/apiserver/pkg/apis/apiserver/validation with a safecel.Compiler.
 type JWT struct {
 	Authenticator apiserver.JWTAuthenticator
 	Mapper        authenticationcel.CELMapper
@@ -43,6 +45,8 @@ type JWTAuthenticators struct {
 	now     func() time.Time
 	members []*jwtAuthenticator
 	release []func()
+	// evaluations bounds the tokens whose expressions are run at once.
+	evaluations lanes
 }
 
 // jwtAuthenticator is one entry of auth_config.jwt.
@@ -51,6 +55,8 @@ type jwtAuthenticator struct {
 	audiences []string
 	keys      *keySet
 	mapping   *mapping
+	// evaluations are the cluster's.
+	evaluations lanes
 }
 
 var errNoAudience = errors.New("the authenticator has no audience")
@@ -62,6 +68,8 @@ func NewJWT(cfg Config, keys *KeySets, cache *Cache) (*JWTAuthenticators, error)
 		scope: newScope(string(cfg.UID), cfg.Hash),
 		cache: cache,
 		now:   keys.now,
+
+		evaluations: newLanes(),
 	}
 	for i := range cfg.JWT {
 		if err := a.add(&cfg.JWT[i], keys); err != nil {
@@ -87,6 +95,8 @@ func (a *JWTAuthenticators) add(j *JWT, keys *KeySets) error {
 		audiences: slices.Clone(issuer.Audiences),
 		keys:      set,
 		mapping:   newMapping(&j.Authenticator, j.Mapper),
+
+		evaluations: a.evaluations,
 	})
 	return nil
 }
@@ -122,6 +132,11 @@ func (a *JWTAuthenticators) validate(ctx context.Context, key cacheKey, token st
 		return nil, refused
 	}
 	return a.cache.load(ctx, key, func(ctx context.Context) (answer, error) {
+		leave, err := member.keys.admit(len(token))
+		if err != nil {
+			return answer{}, err
+		}
+		defer leave()
 		return member.authenticate(ctx, read, audience, a.now)
 	})
 }
@@ -158,15 +173,44 @@ func (m *jwtAuthenticator) authenticate(ctx context.Context, token *jwt, audienc
 	if refused != nil {
 		return answer{}, refused
 	}
-	id, refused := m.mapping.identity(ctx, c)
-	if refused != nil {
-		return answer{}, refused
+	id, err := m.identity(ctx, token, c)
+	if err != nil {
+		return answer{}, err
 	}
 	return answer{
 		result: &Result{Identity: id, Expires: token.expiry()},
 		until:  now().Add(verifiedFor),
 		basis:  &signedBy{set: m.keys, key: key},
 	}, nil
+}
+
+// maxEvaluated bounds the payload that expressions are run over.
+const maxEvaluated = 32 << 10
+
+// identity maps the claims, when it is the token's turn to have expressions
+// run over them.
+func (m *jwtAuthenticator) identity(ctx context.Context, token *jwt, c claims) (*identity.Identity, error) {
+	if m.mapping.usesCEL() {
+		if len(token.signature.UnsafePayloadWithoutVerification()) > maxEvaluated {
+			return nil, errTooLarge
+		}
+		if m.evaluations.enter(ctx) != nil {
+			return nil, errBusy
+		}
+		defer m.evaluations.leave()
+		if evaluations.enter(ctx) != nil {
+			return nil, errBusy
+		}
+		defer evaluations.leave()
+	}
+	id, refused := m.mapping.identity(ctx, c)
+	switch {
+	case refused == nil:
+		return id, nil
+	case ctx.Err() != nil:
+		return nil, errBusy // which is no verdict on the token
+	}
+	return nil, refused
 }
 
 // verify has go-oidc check the token against our key set.

@@ -14,11 +14,15 @@ import (
 )
 
 const (
-	// maxKeys bounds a key set: a token without kid is tried against each.
 	maxKeys = 100
-	// An RSA key below 2048 bits can be broken, one above 8192 only slows
-	// every verification down (crypto/tls draws the same line).
-	minRSABits, maxRSABits = 2048, 8192
+	// maxTries bounds the keys a token is tried against: all that fit when it
+	// has no kid. Anybody can send one.
+	maxTries = 8
+	// An RSA key below 2048 bits can be broken. One of 8192 bits takes as
+	// long as four of 4096, a large exponent twice as long as the usual one,
+	// and both only slow down every verification.
+	minRSABits, maxRSABits = 2048, 4096
+	maxRSAExponent         = 65537
 )
 
 // publicKey is one key that an issuer publishes. The value stays the same
@@ -128,7 +132,8 @@ func parseKey(raw json.RawMessage) *publicKey {
 func verificationKey(key any) crypto.PublicKey {
 	switch key := key.(type) {
 	case *rsa.PublicKey:
-		if bits := key.N.BitLen(); minRSABits <= bits && bits <= maxRSABits {
+		if bits := key.N.BitLen(); minRSABits <= bits && bits <= maxRSABits &&
+			3 <= key.E && key.E <= maxRSAExponent && key.E%2 == 1 {
 			return key
 		}
 	case *ecdsa.PublicKey:

@@ -35,6 +35,11 @@ type keySet struct {
 	// onFault, if not nil, is told that lastFault changed.
 	onFault func(issuer string)
 
+	// verifications bounds the signatures that are checked at once.
+	verifications lanes
+	// waiting is what the tokens hold that are being validated, in bytes.
+	waiting atomic.Int64
+
 	// ctx ends when nobody uses the set any more.
 	ctx  context.Context
 	stop context.CancelFunc
@@ -76,7 +81,11 @@ func (s *keySet) verify(ctx context.Context, token *jwt) (*publicKey, error) {
 		return nil, err
 	}
 	for {
+		if s.verifications.enter(ctx) != nil {
+			return nil, errBusy
+		}
 		key, refused := known.verify(token)
+		s.verifications.leave()
 		if refused != errUnknownKey {
 			if refused != nil {
 				return nil, refused
@@ -97,9 +106,10 @@ func (s *keySet) verify(ctx context.Context, token *jwt) (*publicKey, error) {
 	}
 }
 
-// verify tries the keys a token can be signed with.
+// verify tries the keys a token can be signed with, the first maxTries of
+// them.
 func (k *knownKeys) verify(token *jwt) (*publicKey, *Unauthenticated) {
-	refused := errUnknownKey
+	refused, tries := errUnknownKey, 0
 	for _, key := range k.keys {
 		if token.keyID != "" && key.id != token.keyID {
 			continue
@@ -109,6 +119,9 @@ func (k *knownKeys) verify(token *jwt) (*publicKey, *Unauthenticated) {
 		}
 		if !key.fits(token.algorithm) {
 			continue
+		}
+		if tries++; tries > maxTries {
+			break
 		}
 		if _, err := token.signature.Verify(key.key); err == nil {
 			return key, nil
@@ -147,7 +160,7 @@ func (s *keySet) readyLocked(now time.Time) bool {
 	if known == nil || !usable(known.keys) {
 		return false
 	}
-	age := now.Sub(known.at)
+	age := age(now, known.at)
 	ready := age < keysAge || s.fault != "" && age < keysStale
 	if ready && s.dueLocked(now) {
 		s.startLocked(true)
@@ -155,13 +168,37 @@ func (s *keySet) readyLocked(now time.Time) bool {
 	return ready
 }
 
+// age is how long ago t was, by the clock of the process or by the time of
+// day, whichever says more: the former stands still while the machine sleeps,
+// the latter can be set back.
+func age(now, t time.Time) time.Duration {
+	return max(now.Sub(t), now.Round(0).Sub(t.Round(0)))
+}
+
+// maxWaiting bounds what tokens hold that wait for one issuer. Anybody can
+// send tokens that name it, and it may take ten seconds to answer.
+const (
+	maxWaiting      = 16 << 20
+	waitingOverhead = 8 << 10 // of a token, beside its bytes
+)
+
+// admit lets a token of so many bytes wait for the issuer, if there is room.
+func (s *keySet) admit(bytes int) (leave func(), err error) {
+	n := int64(bytes)*3 + waitingOverhead // as sent, its parts, its claims
+	if s.waiting.Add(n) > maxWaiting {
+		s.waiting.Add(-n)
+		return nil, &Unavailable{Fault: s.issuer + ": too many tokens wait for it"}
+	}
+	return func() { s.waiting.Add(-n) }, nil
+}
+
 // dueLocked reports whether a read may begin now.
 func (s *keySet) dueLocked(now time.Time) bool {
 	known := s.known.Load()
 	pause := retryNoKeys
 	switch {
-	case known == nil || !usable(known.keys) || now.Sub(known.at) >= keysStale:
-	case now.Sub(known.at) >= keysAge-keysAhead:
+	case known == nil || !usable(known.keys) || age(now, known.at) >= keysStale:
+	case age(now, known.at) >= keysAge-keysAhead:
 		pause = retryOldKeys
 	case s.fault == "":
 		return false

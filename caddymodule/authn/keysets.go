@@ -71,7 +71,10 @@ func (k *KeySets) newKeySet(issuer, discoveryURL string, client *http.Client) *k
 		limit:        k.limit,
 		onFault:      k.OnFaultChange,
 		ctx:          ctx,
-		stop:         stop,
+
+		verifications: newLanes(),
+
+		stop: stop,
 	}
 }
 

@@ -57,15 +57,53 @@ func (c claims) textOrList(name string) ([]string, bool) {
 	return list, true
 }
 
+// What an identity may amount to in memory. An apiserver is told no more than
+// 64 groups and 8 KiB (ID-2); in Passthrough the whole is asked for a group.
+const (
+	maxIdentityBytes  = 64 << 10
+	maxIdentityValues = 1024
+)
+
+// room is what is left of that.
+type room struct {
+	bytes, values int
+	// full says that something did not go in.
+	full bool
+}
+
+func newRoom() *room { return &room{bytes: maxIdentityBytes, values: maxIdentityValues} }
+
+// take makes room for a value, and reports whether there was any.
+func (r *room) take(s string) bool {
+	r.bytes -= len(s)
+	r.values--
+	r.full = r.full || r.bytes < 0 || r.values < 0
+	return !r.full
+}
+
+// takeAll is take for the values of a list.
+func (r *room) takeAll(list []string) bool {
+	for _, s := range list {
+		if !r.take(s) {
+			return false
+		}
+	}
+	return true
+}
+
 var errShape = errors.New("an expression returned neither a string nor a list of strings")
 
 // celTextOrList is textOrList for what an expression returned. As documented
 // for kube-apiserver's structured authentication "", [] and null mean that
-// there is nothing, and empty strings in a list are left out.
-func celTextOrList(value ref.Val) ([]string, error) {
+// there is nothing, and empty strings in a list are left out. It stops when
+// there is no room: a list may name one long string a thousand times.
+func celTextOrList(value ref.Val, r *room) ([]string, error) {
 	switch v := value.(type) {
 	case types.String:
 		if v == "" {
+			return nil, nil
+		}
+		if !r.take(string(v)) {
 			return nil, nil
 		}
 		return []string{string(v)}, nil
@@ -83,6 +121,9 @@ func celTextOrList(value ref.Val) ([]string, error) {
 				return nil, errShape
 			}
 			if s != "" {
+				if !r.take(string(s)) {
+					return nil, nil
+				}
 				list = append(list, string(s))
 			}
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/interpreter"
 )
 
 // What may be spent, in units of cel-go's cost: some 20 for each element that
@@ -24,6 +25,13 @@ const (
 
 // ErrBudget says that the expressions of one token took too long.
 var ErrBudget = errors.New("the expressions cost too much")
+
+// IsBudget reports whether an expression failed because of what it cost.
+func IsBudget(err error) bool {
+	var cancelled interpreter.EvalCancelledError
+	return errors.Is(err, ErrBudget) ||
+		errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded
+}
 
 type budget struct{ left uint64 }
 
