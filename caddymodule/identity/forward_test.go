@@ -290,7 +290,7 @@ func TestAssertEqualsClientGo(t *testing.T) {
 		id, s := drawIdentity(t)
 		f, r := Forward(id, s)
 		if r != nil {
-			t.Skip("refused")
+			return
 		}
 		got := http.Header{}
 		f.Assert(got)

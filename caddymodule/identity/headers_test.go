@@ -185,7 +185,7 @@ func TestScrubAndAssertProperty(t *testing.T) {
 		id, s := drawIdentity(rt)
 		f, r := Forward(id, s)
 		if r != nil {
-			rt.Skip("refused")
+			return
 		}
 		h := http.Header(rapid.MapOfN(respell, values, 0, 12).Draw(rt, "header"))
 		if h == nil {
