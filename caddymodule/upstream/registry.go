@@ -58,11 +58,13 @@ func NewRegistry() *Registry {
 // Group is the streams of one cluster at one target, which end together. It
 // belongs into the snapshot that decides requests: what begins in a group that
 // has ended in the meantime ends at once, so that no request slips past the
-// end of its cluster.
+// end of its cluster. A response to a request that began before has the rest of
+// the grace.
 type Group struct {
 	registry *Registry
 	ended    bool
-	root     node // of the ring of open streams
+	limit    time.Time // of the grace, once ended
+	root     node      // of the ring of open streams
 	open     int
 }
 
@@ -84,7 +86,7 @@ func (g *Group) Track(res *http.Response, kind Kind) {
 	if s == nil {
 		return
 	}
-	g.enter(s)
+	g.enter(s, s.place().kind == Response)
 }
 
 // Begin follows a request that has no response yet: a write whose body is
@@ -95,7 +97,7 @@ func (g *Group) Track(res *http.Response, kind Kind) {
 func (g *Group) Begin(ctx context.Context) (_ context.Context, done func()) {
 	w := new(waiting)
 	ctx, w.cancel = context.WithCancelCause(ctx)
-	g.enter(w)
+	g.enter(w, false)
 	return ctx, w.leave
 }
 
@@ -107,8 +109,9 @@ type waiting struct {
 
 func (w *waiting) end() { w.cancel(ErrEnded) }
 
-// enter puts a stream into the registry, and ends it if it comes too late.
-func (g *Group) enter(s stream) {
+// enter puts a stream into the registry, and ends it if it comes too late: at
+// once, or, if it has a share in the grace of its group, when that is over.
+func (g *Group) enter(s stream, share bool) {
 	n, r := s.place(), g.registry
 	n.stream, n.group = s, g
 
@@ -117,11 +120,16 @@ func (g *Group) enter(s stream) {
 	n.prev.next, n.next.prev = n, n
 	g.open++
 	r.open++
-	over := g.ended || r.over[n.kind]
+	ended, over, limit := g.ended, r.over[n.kind], g.limit
 	r.mu.Unlock()
-	if over {
-		s.end()
+	if !ended && !over {
+		return
 	}
+	if grace := time.Until(limit); grace > 0 && share && !over {
+		time.AfterFunc(grace, s.end)
+		return
+	}
+	s.end()
 }
 
 // leave takes a stream out of its registry, once.
@@ -159,7 +167,7 @@ func (g *Group) streams(kinds ...Kind) []stream {
 func (g *Group) End(grace time.Duration) {
 	r := g.registry
 	r.mu.Lock()
-	g.ended = true
+	g.ended, g.limit = true, time.Now().Add(grace)
 	delete(r.groups, g)
 	now, later := g.streams(Watch, Upgrade, WebSocket), g.streams(Response)
 	r.mu.Unlock()

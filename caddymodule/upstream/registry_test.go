@@ -157,6 +157,44 @@ func TestTrackAfterEnd(t *testing.T) {
 	})
 }
 
+// STREAM-1: a response that comes when its cluster has just ended has the rest
+// of the grace: its request began before.
+func TestResponseAfterEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRegistry()
+		g := r.NewGroup()
+		_, done := g.Begin(t.Context())
+		g.End(4 * time.Second)
+		time.Sleep(time.Second)
+		quick, slow := newNetworkBody(), newNetworkBody()
+		quickRes, slowRes := response(quick, "application/json"), response(slow, "application/json")
+		g.Track(quickRes, Response)
+		g.Track(slowRes, Response)
+		done()
+		go func() {
+			io.WriteString(quick.send, "[1,2]")
+			quick.send.Close()
+			io.WriteString(slow.send, "[1,")
+		}()
+		if got, err := io.ReadAll(quickRes.Body); string(got) != "[1,2]" || err != nil {
+			t.Errorf("quick: %q, %v", got, err)
+		}
+		start := time.Now()
+		if got, err := io.ReadAll(slowRes.Body); string(got) != "[1," || err != ErrEnded || time.Since(start) != 3*time.Second {
+			t.Errorf("slow: %q, %v after %s", got, err, time.Since(start))
+		}
+		// A watch has an end of its own, and an upgrade must not go on.
+		watch := response(newNetworkBody(), "application/json")
+		g.Track(watch, Watch)
+		if _, err := io.ReadAll(watch.Body); err != nil {
+			t.Errorf("watch: %v", err)
+		}
+		if r.Len() != 0 {
+			t.Errorf("%d streams are open", r.Len())
+		}
+	})
+}
+
 // Bodies without anything to end are left alone.
 func TestTrackOfNothing(t *testing.T) {
 	r := NewRegistry()
