@@ -1,8 +1,12 @@
 package lifecycle
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,6 +97,53 @@ func mustComplete(t *testing.T, r *reading, within time.Duration) {
 	if got := r.lastLine(); got != lastLine {
 		t.Errorf("%s ends with %q", r, got)
 	}
+}
+
+// STREAM-1: requests that are on their way when their cluster goes are answered
+// as a whole: as if they had come before, or after.
+func TestSTREAM1TruncatesNoAnswer(t *testing.T) {
+	t.Parallel()
+	up := upstream(t)
+	px := proxy.Start(t, proxy.Options{LogLevel: "INFO"})
+	url := px.URL + target("cluster-a", getPath)
+	var served atomic.Int64
+	l := startLoad(t, px, 16, func(ctx context.Context, client *http.Client, _ int) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Authorization", "Bearer "+token())
+		res, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
+		switch {
+		case err != nil:
+			return fmt.Errorf("answered %s, but reading the body: %w", res.Status, err)
+		case res.StatusCode == http.StatusOK && strings.Contains(string(body), `"t:alice"`):
+			served.Add(1)
+			return nil
+		case res.StatusCode == http.StatusNotFound, res.StatusCode == http.StatusServiceUnavailable && strings.Contains(string(body), "was removed"):
+			return nil
+		}
+		return fmt.Errorf("answered %s: %s", res.Status, body)
+	})
+	l.pause.Store(int64(time.Millisecond))
+	for range 12 {
+		px.MustWrite(t, "a.yaml", cluster("cluster-a", up, 1, nil)...)
+		waitCode(t, px, "cluster-a", 200)
+		if err := px.RemoveManifest("a.yaml"); err != nil {
+			t.Fatal(err)
+		}
+		waitCode(t, px, "cluster-a", 404)
+	}
+	l.stop(t)
+	if served.Load() == 0 {
+		t.Error("no request was served")
+	}
+	t.Logf("%d requests, %d of them served, none truncated", l.answered.Load(), served.Load())
 }
 
 // STREAM-1: every other change of a cluster leaves its streams, those that
