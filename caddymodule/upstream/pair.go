@@ -175,6 +175,10 @@ func (p *Pair) RoundTrip(r *http.Request) (*http.Response, error) {
 			_ = res.Body.Close()
 			return nil, err
 		}
+		return res, nil
+	}
+	if body != nil && res.Body != http.NoBody {
+		res.Body = unwaited{res.Body}
 	}
 	return res, nil
 }
