@@ -30,17 +30,22 @@ type Tool struct {
 
 // The programs the tests and the Makefile use.
 var (
-	KubeAPIServer = Tool{Name: "kube-apiserver", Package: "k8s.io/kubernetes/cmd/kube-apiserver", Module: "k8s.io/kubernetes", Dir: "kubernetes", StampVersion: true}
-	Kubectl       = Tool{Name: "kubectl", Package: "k8s.io/kubernetes/cmd/kubectl", Module: "k8s.io/kubernetes", Dir: "kubernetes", StampVersion: true}
-	Etcd          = Tool{Name: "etcd", Package: "go.etcd.io/etcd/server/v3", Module: "go.etcd.io/etcd/server/v3", Dir: "etcd"}
-	Staticcheck   = Tool{Name: "staticcheck", Package: "honnef.co/go/tools/cmd/staticcheck", Module: "honnef.co/go/tools", Dir: "lint"}
-	XCaddy        = Tool{Name: "xcaddy", Package: "github.com/caddyserver/xcaddy/cmd/xcaddy", Module: "github.com/caddyserver/xcaddy", Dir: "lint"}
-	ControllerGen = Tool{Name: "controller-gen", Package: "sigs.k8s.io/controller-tools/cmd/controller-gen", Module: "sigs.k8s.io/controller-tools", Dir: "lint"}
+	KubeAPIServer         = Tool{Name: "kube-apiserver", Package: "k8s.io/kubernetes/cmd/kube-apiserver", Module: "k8s.io/kubernetes", Dir: "kubernetes", StampVersion: true}
+	Kubectl               = Tool{Name: "kubectl", Package: "k8s.io/kubernetes/cmd/kubectl", Module: "k8s.io/kubernetes", Dir: "kubernetes", StampVersion: true}
+	KubeControllerManager = Tool{Name: "kube-controller-manager", Package: "k8s.io/kubernetes/cmd/kube-controller-manager", Module: "k8s.io/kubernetes", Dir: "kubernetes", StampVersion: true}
+	KubeScheduler         = Tool{Name: "kube-scheduler", Package: "k8s.io/kubernetes/cmd/kube-scheduler", Module: "k8s.io/kubernetes", Dir: "kubernetes", StampVersion: true}
+	KubeProxy             = Tool{Name: "kube-proxy", Package: "k8s.io/kubernetes/cmd/kube-proxy", Module: "k8s.io/kubernetes", Dir: "kubernetes", StampVersion: true}
+	Kubelet               = Tool{Name: "kubelet", Package: "k8s.io/kubernetes/cmd/kubelet", Module: "k8s.io/kubernetes", Dir: "kubernetes", StampVersion: true}
+	Helm                  = Tool{Name: "helm", Package: "helm.sh/helm/v3/cmd/helm", Module: "helm.sh/helm/v3", Dir: "helm"}
+	Etcd                  = Tool{Name: "etcd", Package: "go.etcd.io/etcd/server/v3", Module: "go.etcd.io/etcd/server/v3", Dir: "etcd"}
+	Staticcheck           = Tool{Name: "staticcheck", Package: "honnef.co/go/tools/cmd/staticcheck", Module: "honnef.co/go/tools", Dir: "lint"}
+	XCaddy                = Tool{Name: "xcaddy", Package: "github.com/caddyserver/xcaddy/cmd/xcaddy", Module: "github.com/caddyserver/xcaddy", Dir: "lint"}
+	ControllerGen         = Tool{Name: "controller-gen", Package: "sigs.k8s.io/controller-tools/cmd/controller-gen", Module: "sigs.k8s.io/controller-tools", Dir: "lint"}
 )
 
 // All lists every tool, the slow ones first.
 func All() []Tool {
-	return []Tool{KubeAPIServer, Kubectl, Etcd, Staticcheck, XCaddy, ControllerGen}
+	return []Tool{KubeAPIServer, Kubectl, Kubelet, KubeControllerManager, KubeScheduler, KubeProxy, Helm, Etcd, Staticcheck, XCaddy, ControllerGen}
 }
 
 // Named returns the tool of that name.
