@@ -25,63 +25,81 @@ const (
 
 func (r reference) String() string { return r.kind + " " + r.namespace + "/" + r.name }
 
-// references checks where the references of the object point, the ones this
-// version does not read included (API-4, API-5).
-func (b *builder) references() []problem {
-	var problems []problem
+// eachReference calls visit with each reference of a spec, the ones this
+// version does not read included. The key is nil where all of a Secret is meant.
+func eachReference(spec *v1.ProxyKubeApiSpec, visit func(path, kind, name string, namespace, key *string)) {
 	source := func(path string, s *v1.CertSource) {
 		if s == nil {
 			return
 		}
-		if s.Secret != nil {
-			_, found := b.resolve(path+".Secret", secretKind, s.Secret)
-			problems = append(problems, found...)
+		if r := s.Secret; r != nil {
+			visit(path+".Secret", secretKind, r.Name, r.Namespace, &r.Key)
 		}
-		if s.ConfigMap != nil {
-			_, found := b.resolve(path+".ConfigMap", configMapKind, s.ConfigMap)
-			problems = append(problems, found...)
+		if r := s.ConfigMap; r != nil {
+			visit(path+".ConfigMap", configMapKind, r.Name, r.Namespace, &r.Key)
 		}
 	}
-	source("spec.cert", b.spec.Cert)
-	if c := b.spec.ClientCert; c != nil {
+	source("spec.cert", spec.Cert)
+	if c := spec.ClientCert; c != nil {
 		source("spec.client_cert.cert", &c.Cert)
 		source("spec.client_cert.key", &c.Key)
 	}
-	if a := b.spec.AuthConfig; a != nil && a.OidcProvider != nil && a.OidcProvider.ConfigFrom != nil {
+	if a := spec.AuthConfig; a != nil && a.OidcProvider != nil && a.OidcProvider.ConfigFrom != nil {
 		if s := a.OidcProvider.ConfigFrom.Secret; s != nil {
-			_, found := b.resolveName("spec.auth_config.oidc_provider.config_from.Secret", secretKind, s.Name, s.Namespace)
-			problems = append(problems, found...)
+			visit("spec.auth_config.oidc_provider.config_from.Secret", secretKind, s.Name, s.Namespace, nil)
 		}
 	}
-	for i := range b.spec.VirtualAPIs {
-		source(fmt.Sprintf("spec.virtual_apis[%d].list_fallback_token", i), b.spec.VirtualAPIs[i].ListFallbackToken)
+	for i := range spec.VirtualAPIs {
+		source(fmt.Sprintf("spec.virtual_apis[%d].list_fallback_token", i), spec.VirtualAPIs[i].ListFallbackToken)
 	}
+}
+
+// references checks where the references of the object point (API-4, API-5).
+func (b *builder) references() []problem {
+	var problems []problem
+	eachReference(b.spec, func(path, kind, name string, namespace, key *string) {
+		_, found := b.policy().resolve(path, kind, name, namespace, key)
+		problems = append(problems, found...)
+	})
 	return problems
 }
 
 func (b *builder) resolve(path, kind string, ref *v1.KeyReference) (reference, []problem) {
-	r, problems := b.resolveName(path, kind, ref.Name, ref.Namespace)
-	r.key = ref.Key
-	if r.key == "" {
-		problems = append(problems, invalid(path+".key", "is required"))
-	}
-	return r, problems
+	return b.policy().resolve(path, kind, ref.Name, ref.Namespace, &ref.Key)
 }
 
-// resolveName refuses what points elsewhere than where the author of the object
-// could read, and what the product keeps for itself.
-func (b *builder) resolveName(path, kind, name string, namespace *string) (reference, []problem) {
-	r := reference{path: path, kind: kind, namespace: orDefault(namespace, b.key.Namespace), name: name}
+func (b *builder) policy() referencePolicy {
+	return referencePolicy{namespace: b.key.Namespace, opened: b.options.ReferenceNamespaces}
+}
+
+// referencePolicy says where the references of an object may point: nowhere but
+// where its author could read, and never at what the product keeps for itself.
+type referencePolicy struct {
+	// namespace is the object's own.
+	namespace string
+	// opened are the namespaces the proxy admin opened to all objects.
+	opened []string
+}
+
+// resolve returns what a reference names. It may be read only when there is no
+// problem.
+func (p referencePolicy) resolve(path, kind, name string, namespace, key *string) (reference, []problem) {
+	r := reference{path: path, kind: kind, namespace: orDefault(namespace, p.namespace), name: name}
 	var problems []problem
 	if len(validation.IsDNS1123Subdomain(name)) > 0 {
 		problems = append(problems, invalid(path+".name", "must be the name of a "+kind))
 	}
-	if r.namespace != b.key.Namespace && !slices.Contains(b.options.ReferenceNamespaces, r.namespace) {
+	if r.namespace != p.namespace && !slices.Contains(p.opened, r.namespace) {
 		problems = append(problems, invalid(path+".namespace", fmt.Sprintf(
 			"must be the namespace of the object; the proxy admin has not opened %s to references (reference_namespaces)", quoted(r.namespace))))
 	}
 	if kind == secretKind && protectedSecretName(name) {
 		problems = append(problems, invalid(path+".name", protectedText))
+	}
+	if key != nil {
+		if r.key = *key; r.key == "" {
+			problems = append(problems, invalid(path+".key", "is required"))
+		}
 	}
 	return r, problems
 }
