@@ -68,7 +68,7 @@ xcaddy: ## The distribution as xcaddy builds it
 	cd integration && go test -timeout 15m -tags xcaddy -run XCaddy ./xcaddybuild/...
 
 .PHONY: generate
-generate: ## CRD and deepcopy from the markers of the API types
+generate: ## CRD, its chart and deepcopy from the markers of the API types
 	go generate ./k8swatch/api/v1/...
 
 .PHONY: fuzz

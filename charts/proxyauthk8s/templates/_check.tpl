@@ -1,0 +1,26 @@
+{{/* What the schema cannot say. Rendering ends with the reason. */}}
+{{- define "proxyauthk8s.check" -}}
+{{- if .Values.portal.enabled -}}
+{{- fail "portal.enabled: the portal is not supported by this version" -}}
+{{- end -}}
+{{- $tls := .Values.tls -}}
+{{- if $tls.certManager.enabled -}}
+{{- if ne $tls.mode "secret" -}}
+{{- fail (printf "tls.certManager.enabled needs tls.mode secret, which is %s" $tls.mode) -}}
+{{- end -}}
+{{- if not $tls.certManager.issuerRef.name -}}
+{{- fail "tls.certManager.enabled needs tls.certManager.issuerRef.name" -}}
+{{- end -}}
+{{- if not (include "proxyauthk8s.hosts" (list $tls.certManager.dnsNames .Values.publicUrl) | fromJsonArray) -}}
+{{- fail "tls.certManager.enabled needs tls.certManager.dnsNames, or a publicUrl with one host" -}}
+{{- end -}}
+{{- end -}}
+{{- if eq $tls.mode "acme" -}}
+{{- if not (include "proxyauthk8s.hosts" (list $tls.acme.hosts .Values.publicUrl) | fromJsonArray) -}}
+{{- fail "tls.mode acme needs tls.acme.hosts, or a publicUrl with one host" -}}
+{{- end -}}
+{{- if eq (include "proxyauthk8s.storageNamespace" .) .Release.Namespace -}}
+{{- fail "tls.acme.storageNamespace must not be the namespace of the release: the proxy writes no Secret there" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

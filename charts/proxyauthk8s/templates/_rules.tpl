@@ -1,0 +1,76 @@
+{{/* Rights as CHART-1 has them. No rule here may write a ProxyKubeApi. */}}
+
+{{/* On what is watched: everywhere, or in watchNamespaces. */}}
+{{- define "proxyauthk8s.rules.watched" -}}
+- apiGroups: [weebo.si.rs]
+  resources: [proxykubeapis]
+  verbs: [get, list, watch]
+- apiGroups: [weebo.si.rs]
+  resources: [proxykubeapis/status]
+  verbs: [update, patch]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, list, watch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}
+
+{{/* On what objects refer to: everywhere, or in rbac.secretNamespaces. */}}
+{{- define "proxyauthk8s.rules.references" -}}
+- apiGroups: [""]
+  resources: [secrets, configmaps]
+  verbs: [get]
+{{- end -}}
+
+{{/* In the proxy's own namespace. */}}
+{{- define "proxyauthk8s.rules.own" -}}
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, list, watch]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, list, watch, create, update, patch, delete]
+{{- end -}}
+
+{{/* In the namespace of Caddy's storage, with tls.mode acme. */}}
+{{- define "proxyauthk8s.rules.storage" -}}
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, list, create, update, patch, delete]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, create, update, patch, delete]
+{{- end -}}
+
+{{/* A Role or ClusterRole and its binding: (dict "root" . "namespace" ns or "" "name" name "rules" template). */}}
+{{- define "proxyauthk8s.grant" -}}
+{{- $prefix := ternary "" "Cluster" (ne .namespace "") -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $prefix }}Role
+metadata:
+  name: {{ .name }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "proxyauthk8s.labels" .root | nindent 4 }}
+rules:
+{{ include .rules .root }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $prefix }}RoleBinding
+metadata:
+  name: {{ .name }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "proxyauthk8s.labels" .root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ $prefix }}Role
+  name: {{ .name }}
+subjects:
+{{ include "proxyauthk8s.subjects" .root }}
+{{- end -}}
