@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -60,7 +61,7 @@ type runtime struct {
 	startErr  error
 	cancel    context.CancelFunc
 	done      sync.WaitGroup
-	wake      chan struct{}
+	pending   *changeSet
 }
 
 // snapshot is the set of clusters at one moment. It is never changed.
@@ -109,7 +110,7 @@ func newRuntime(o runtimeOptions) (*runtime, error) {
 		cache:    cache,
 		statusOf: newStatusBook(),
 		logger:   logger,
-		wake:     make(chan struct{}, 1),
+		pending:  newChangeSet(),
 	}
 	rt.prober = newProber(rt, o.ProbeInterval)
 	return rt, nil
@@ -133,7 +134,7 @@ func (rt *runtime) takeOver() {
 	active.Unlock()
 	openStreams.follow(rt)
 	// The runtime before it may have ended a group that only this one knew.
-	rt.changed()
+	rt.pending.add()
 }
 
 func (rt *runtime) run() error {
@@ -146,7 +147,7 @@ func (rt *runtime) run() error {
 	rt.done.Add(2)
 	go func() {
 		defer rt.done.Done()
-		err := rt.source.Run(ctx, rt.changed)
+		err := rt.source.Run(ctx, rt.pending.add)
 		if err == nil && ctx.Err() == nil {
 			err = errors.New("the source ended")
 		}
@@ -173,14 +174,6 @@ func (rt *runtime) run() error {
 	return nil
 }
 
-// changed wakes the loop; changes that come while it works are one wake-up.
-func (rt *runtime) changed() {
-	select {
-	case rt.wake <- struct{}{}:
-	default:
-	}
-}
-
 // loop compiles after each change, and when a certificate's state changes by
 // the clock alone.
 func (rt *runtime) loop(ctx context.Context, compiled func()) {
@@ -195,11 +188,12 @@ func (rt *runtime) loop(ctx context.Context, compiled func()) {
 		case <-refresh.C:
 			rt.refreshIssuers()
 			continue
-		case <-rt.wake:
+		case <-rt.pending.wake:
 		case <-recheck.C:
 			if rt.snapshot.Load() == nil {
 				continue
 			}
+			rt.pending.add()
 		}
 		next := rt.rebuild()
 		compiled()
@@ -217,27 +211,28 @@ func (rt *runtime) refreshIssuers() {
 	}
 }
 
-// rebuild compiles all objects and swaps the snapshot. It returns how long the
+// rebuild compiles what changed and swaps the snapshot. It returns how long the
 // result holds by the clock.
 func (rt *runtime) rebuild() time.Duration {
-	var before map[k8swatch.Key]*cluster
-	if old := rt.snapshot.Load(); old != nil {
-		before = old.clusters
+	before := rt.clusters()
+	after := maps.Clone(before)
+	if after == nil {
+		after = make(map[k8swatch.Key]*cluster)
 	}
-	after := make(map[k8swatch.Key]*cluster, len(before))
-	next := recheckAtLatest
-	for _, key := range rt.source.Keys() {
-		spec := rt.compiler.Compile(key)
-		if spec == nil {
-			continue
-		}
-		after[key] = rt.assemble(spec, before[key])
-		if !spec.RecheckAt.IsZero() {
-			next = min(next, max(time.Until(spec.RecheckAt), time.Second))
+	touched := rt.touched(before)
+	for key := range touched {
+		if spec := rt.compiler.Compile(key); spec != nil {
+			after[key] = rt.assemble(spec, before[key])
+		} else {
+			delete(after, key)
 		}
 	}
 	rt.snapshot.Store(&snapshot{clusters: after})
-	for key, old := range before {
+	for key := range touched {
+		old := before[key]
+		if old == nil {
+			continue
+		}
 		old.retire(after[key])
 		if after[key] == nil {
 			rt.compiler.Forget(key)
@@ -247,6 +242,38 @@ func (rt *runtime) rebuild() time.Duration {
 	}
 	openStreams.follow(rt)
 	rt.prober.probeSoon(after)
+	return untilRecheck(after)
+}
+
+// touched are the objects that the pending changes concern.
+func (rt *runtime) touched(before map[k8swatch.Key]*cluster) map[k8swatch.Key]struct{} {
+	all, changes := rt.pending.take()
+	touched := make(map[k8swatch.Key]struct{})
+	if all || before == nil {
+		for key := range before {
+			touched[key] = struct{}{}
+		}
+		for _, key := range rt.source.Keys() {
+			touched[key] = struct{}{}
+		}
+		return touched
+	}
+	for _, change := range changes {
+		for _, key := range rt.compiler.Affected(change) {
+			touched[key] = struct{}{}
+		}
+	}
+	return touched
+}
+
+// untilRecheck is how long clusters hold by the clock.
+func untilRecheck(clusters map[k8swatch.Key]*cluster) time.Duration {
+	next := recheckAtLatest
+	for _, c := range clusters {
+		if !c.spec.RecheckAt.IsZero() {
+			next = min(next, max(time.Until(c.spec.RecheckAt), time.Second))
+		}
+	}
 	return next
 }
 
@@ -271,7 +298,7 @@ func (rt *runtime) Destruct() error {
 	if before := currentRuntime(); tookOver && before != nil {
 		// The configuration failed after all. The streams that it ended are
 		// lost, but the runtime before it must not go on with their groups.
-		before.changed()
+		before.pending.add()
 	}
 	if rt.cancel != nil {
 		rt.cancel()

@@ -48,6 +48,8 @@ type Compiler struct {
 
 	mu   sync.Mutex
 	held map[Key]*held
+	// readers are the objects whose last compilation read something.
+	readers map[Change]map[Key]struct{}
 	// cel is made at the first need: it takes a while, and not every
 	// installation has an expression.
 	cel authenticationcel.Compiler
@@ -63,6 +65,8 @@ type held struct {
 	service    string
 	frontProxy frontProxyState
 	cluster    *Cluster
+	// reads is what the last compilation read, whether it was there or not.
+	reads []Change
 }
 
 // rechecks are the verdicts of admission on one spec, by mode.
@@ -80,7 +84,7 @@ func NewCompiler(store Store, o Options) *Compiler {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Compiler{store: store, options: o, held: map[Key]*held{}}
+	return &Compiler{store: store, options: o, held: map[Key]*held{}, readers: map[Change]map[Key]struct{}{}}
 }
 
 // Compile returns what the object amounts to now, nil when it is gone. While
@@ -91,21 +95,24 @@ func (c *Compiler) Compile(key Key) *Cluster {
 	defer c.mu.Unlock()
 	object := c.store.Object(key)
 	if object == nil || object.ProxyKubeApi == nil {
-		delete(c.held, key)
+		c.forget(key)
 		return nil
 	}
 	h := c.held[key]
 	if h == nil || h.uid != object.ProxyKubeApi.UID {
 		// An object of the same name is another object: nothing that was
 		// held for its predecessor is its own.
+		c.forget(key)
 		h = &held{uid: object.ProxyKubeApi.UID}
 		c.held[key] = h
 	}
+	reads := &recorder{Store: c.store, seen: map[Change]struct{}{}}
 	b := &builder{
-		compiler: c, store: c.store, options: c.options, held: h, now: c.options.Now(),
+		compiler: c, store: reads, options: c.options, held: h, now: c.options.Now(),
 		key: key, object: object, spec: &object.ProxyKubeApi.Spec,
 	}
 	cluster := b.guarded()
+	c.remember(key, h, reads.seen)
 	if !sameCluster(h.cluster, cluster) {
 		h.cluster = cluster
 	}
@@ -116,7 +123,7 @@ func (c *Compiler) Compile(key Key) *Cluster {
 func (c *Compiler) Forget(key Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.held, key)
+	c.forget(key)
 }
 
 // builder makes one Cluster.
@@ -142,7 +149,7 @@ func (b *builder) guarded() (c *Cluster) {
 			return
 		}
 		// What is held may be half of something.
-		*b.held = held{uid: b.held.uid}
+		*b.held = held{uid: b.held.uid, reads: b.held.reads}
 		c = &Cluster{
 			Key:        b.key,
 			UID:        b.object.ProxyKubeApi.UID,

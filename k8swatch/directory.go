@@ -97,7 +97,7 @@ func NewDirectory(path string, logger *zap.Logger) (*Directory, error) {
 
 // Run follows the directory until ctx ends, and then returns nil. It is called
 // once. See Source; the error is that the directory cannot be read.
-func (d *Directory) Run(ctx context.Context, changed func()) error {
+func (d *Directory) Run(ctx context.Context, changed func(...Change)) error {
 	watch := newDirectoryWatch(d.path, d.newNotify, d.logger)
 	defer watch.close()
 

@@ -165,7 +165,7 @@ func runDirectory(t *testing.T, path string, prepare ...func(*Directory)) (*dirR
 	ctx, cancel := context.WithCancel(context.Background())
 	first := make(chan struct{})
 	go func() {
-		run.done <- d.Run(ctx, func() {
+		run.done <- d.Run(ctx, func(...Change) {
 			run.note()
 			select {
 			case <-first:

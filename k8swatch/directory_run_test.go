@@ -23,7 +23,7 @@ func TestDirectoryUnreadableAtStart(t *testing.T) {
 	for _, path := range []string{filepath.Join(t.TempDir(), "missing"), file, ""} {
 		d, err := NewDirectory(path, nil)
 		dirMust(t, err)
-		err = d.Run(context.Background(), func() { t.Error("changed was called") })
+		err = d.Run(context.Background(), func(...Change) { t.Error("changed was called") })
 		if err == nil || !strings.HasPrefix(err.Error(), "reading the directory: ") {
 			t.Errorf("Run(%q) = %v", path, err)
 		}
@@ -43,7 +43,7 @@ func TestDirectoryRunEnds(t *testing.T) {
 	dirMust(t, os.WriteFile(filepath.Join(path, "a.yaml"), nil, 0o600))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := d.Run(ctx, func() {}); err != nil {
+	if err := d.Run(ctx, func(...Change) {}); err != nil {
 		t.Errorf("Run = %v", err)
 	}
 }
@@ -60,7 +60,7 @@ func TestDirectoryTellsOfChanges(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- d.Run(ctx, func() {
+		done <- d.Run(ctx, func(...Change) {
 			if inside.Add(1) != 1 {
 				t.Error("changed is called twice at a time")
 			}

@@ -36,11 +36,26 @@ type Store interface {
 	Service(namespace, name string) (*corev1.Service, error)
 }
 
+// The kinds of a Change.
+const (
+	KindProxyKubeApi = "ProxyKubeApi"
+	KindSecret       = secretKind
+	KindConfigMap    = configMapKind
+	KindService      = "Service"
+)
+
+// Change names what a source knows anew: an object, or what objects may refer
+// to. It may be gone.
+type Change struct {
+	Kind, Namespace, Name string
+}
+
 // Source is a Store that follows its origin.
 type Source interface {
 	Store
 	// Run follows the origin until ctx ends. It calls changed first when its
 	// first full list is in memory, then after each change, never twice at a
-	// time. Run returns an error when the first full list cannot be made.
-	Run(ctx context.Context, changed func()) error
+	// time; changed does not block. Without a Change anything may have changed.
+	// Run returns an error when the first full list can never be made.
+	Run(ctx context.Context, changed func(...Change)) error
 }
