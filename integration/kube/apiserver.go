@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,9 +20,9 @@ import (
 
 // APIServer is a running kube-apiserver.
 type APIServer struct {
-	// URL is https://127.0.0.1:<port>.
+	// URL is https://127.0.0.1:<port>; on a node its address.
 	URL string
-	// Host is 127.0.0.1:<port>.
+	// Host is the same without the scheme.
 	Host string
 	PKI  *PKI
 	// Kubeconfig is a file with the administrator's client certificate.
@@ -35,6 +36,8 @@ type APIServer struct {
 	args    []string
 	env     []string
 	proc    *process.Process
+
+	namespaces *process.Namespaces
 }
 
 // StartAPIServer starts an apiserver with its files below dir, and an etcd
@@ -46,7 +49,7 @@ func StartAPIServer(ctx context.Context, dir string, o Options) (*APIServer, err
 	}
 	var own *Etcd
 	if o.Etcd == nil {
-		if own, err = StartEtcd(ctx, dir); err != nil {
+		if own, err = startEtcdIn(ctx, dir, o.namespaces()); err != nil {
 			return nil, err
 		}
 		o.Etcd = own
@@ -92,13 +95,14 @@ func startAPIServer(ctx context.Context, binary, dir string, o Options) (*APISer
 			return nil, nil, err
 		}
 		a := &APIServer{
-			Host: "127.0.0.1:" + strconv.Itoa(port), PKI: o.PKI, Kubeconfig: l.kubeconfig,
+			Host: net.JoinHostPort(o.address(), strconv.Itoa(port)), PKI: o.PKI, Kubeconfig: l.kubeconfig,
 			dir: l.dir, audit: l.audit, admin: admin, binary: binary,
 			args: append(append([]string{
 				"--secure-port=" + strconv.Itoa(port),
 				"--etcd-servers=" + o.Etcd.URL, "--etcd-prefix=" + prefix,
 			}, args...), o.ExtraArgs...),
-			env: append(cleanEnv(l.dir), o.Env...),
+			env:        append(cleanEnv(l.dir), o.Env...),
+			namespaces: o.namespaces(),
 		}
 		a.URL = "https://" + a.Host
 		if err := a.writeKubeconfig(); err != nil {
@@ -113,6 +117,7 @@ func startAPIServer(ctx context.Context, binary, dir string, o Options) (*APISer
 func (a *APIServer) launch(ctx context.Context) error {
 	proc, err := process.Start(process.Options{
 		Path: a.binary, Args: a.args, Env: a.env, Dir: a.dir, LogFile: filepath.Join(a.dir, "log"),
+		Namespaces: a.namespaces,
 	})
 	if err != nil {
 		return err
@@ -174,6 +179,9 @@ func (a *APIServer) ClientConfig(pair *pki.KeyPair) *rest.Config {
 			CAData: a.PKI.ServerCA.PEM,
 		},
 	}
+	if a.namespaces != nil {
+		c.Dial = a.namespaces.DialContext
+	}
 	if pair != nil {
 		c.CertData, c.KeyData = pair.CertPEM, pair.KeyPEM
 	}
@@ -191,7 +199,9 @@ func (a *APIServer) HTTPClient(pair *pki.KeyPair) *http.Client {
 		certificate := pair.TLS()
 		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
 	}
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true}}
+	return &http.Client{Transport: &http.Transport{
+		TLSClientConfig: cfg, ForceAttemptHTTP2: true, DialContext: a.namespaces.DialContext,
+	}}
 }
 
 // FrontProxy issues a certificate that the default request-header settings

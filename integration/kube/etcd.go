@@ -32,17 +32,19 @@ const startAttempts = 5
 const startTimeout = 90 * time.Second
 
 // StartEtcd starts etcd with its data below dir.
-func StartEtcd(ctx context.Context, dir string) (*Etcd, error) {
+func StartEtcd(ctx context.Context, dir string) (*Etcd, error) { return startEtcdIn(ctx, dir, nil) }
+
+func startEtcdIn(ctx context.Context, dir string, ns *process.Namespaces) (*Etcd, error) {
 	binary, err := realtools.Path(ctx, realtools.Etcd, nil)
 	if err != nil {
 		return nil, err
 	}
 	return retry(ctx, "etcd", func(ctx context.Context, attempt int) (*Etcd, *process.Process, error) {
-		return startEtcd(ctx, binary, filepath.Join(dir, "etcd-"+strconv.Itoa(attempt)))
+		return startEtcd(ctx, binary, filepath.Join(dir, "etcd-"+strconv.Itoa(attempt)), ns)
 	})
 }
 
-func startEtcd(ctx context.Context, binary, dir string) (*Etcd, *process.Process, error) {
+func startEtcd(ctx context.Context, binary, dir string, ns *process.Namespaces) (*Etcd, *process.Process, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, err
 	}
@@ -66,16 +68,19 @@ func startEtcd(ctx context.Context, binary, dir string) (*Etcd, *process.Process
 			// Nothing here must survive a crash of the machine.
 			"--unsafe-no-fsync", "--log-level=warn",
 		},
-		Env:     cleanEnv(dir),
-		Dir:     dir,
-		LogFile: filepath.Join(dir, "log"),
+		Env:        cleanEnv(dir),
+		Dir:        dir,
+		LogFile:    filepath.Join(dir, "log"),
+		Namespaces: ns,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	e := &Etcd{URL: clientURL, proc: proc}
+	plain := &http.Client{Transport: &http.Transport{DialContext: ns.DialContext}}
+	defer plain.CloseIdleConnections()
 	return e, proc, poll(ctx, proc, func(ctx context.Context) error {
-		return getOK(ctx, http.DefaultClient, clientURL+"/health")
+		return getOK(ctx, plain, clientURL+"/health")
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/process"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/realtools"
 )
 
@@ -32,6 +33,8 @@ type Kubectl struct {
 	Env []string
 	// Stdin is given to each command; nil is empty.
 	Stdin []byte
+	// Namespaces to run in; nil means those of this process.
+	Namespaces *process.Namespaces
 }
 
 // Run runs one command to its end. The error is about running it at all: a
@@ -43,7 +46,7 @@ func (k Kubectl) Run(ctx context.Context, args ...string) (Result, error) {
 	}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(k.Stdin), &stdout, &stderr
-	err = cmd.Run()
+	err = k.Namespaces.Do(cmd.Run)
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		return Result{}, fmt.Errorf("running kubectl: %w", err)
@@ -54,8 +57,8 @@ func (k Kubectl) Run(ctx context.Context, args ...string) (Result, error) {
 	return Result{Stdout: stdout.String(), Stderr: stderr.String(), ExitCode: cmd.ProcessState.ExitCode()}, nil
 }
 
-// Command is a kubectl to be started by the caller, for what streams. It ends
-// with the context.
+// Command is a kubectl to be started by the caller, for what streams, within
+// k.Namespaces.Do when there are such. It ends with the context.
 func (k Kubectl) Command(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	binary, err := realtools.Path(ctx, realtools.Kubectl, nil)
 	if err != nil {

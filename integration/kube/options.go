@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/pki"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/process"
 )
 
 // Options shape one apiserver. The zero value is a cluster that trusts its
@@ -14,7 +15,7 @@ import (
 // and audits everything.
 type Options struct {
 	// Etcd is shared with other apiservers, each under its own prefix; nil
-	// starts one that ends with this apiserver.
+	// starts one that ends with this apiserver, in the namespaces of Node.
 	Etcd *Etcd
 	// PKI is shared with other apiservers; nil makes one.
 	PKI *PKI
@@ -29,6 +30,31 @@ type Options struct {
 	ExtraArgs []string
 	// Env is added to the environment.
 	Env []string
+	// Node is set when the cluster has a node and controllers.
+	Node *Node
+}
+
+// Node is what an apiserver has to know of the machine that it is on.
+type Node struct {
+	// Address is where pods reach the apiserver.
+	Address string
+	// Namespaces are those of the machine: etcd and the apiserver start there.
+	Namespaces *process.Namespaces
+}
+
+func (o *Options) namespaces() *process.Namespaces {
+	if o.Node == nil {
+		return nil
+	}
+	return o.Node.Namespaces
+}
+
+// address is where clients find the apiserver.
+func (o *Options) address() string {
+	if o.Node == nil {
+		return "127.0.0.1"
+	}
+	return o.Node.Address
 }
 
 // RequestHeader is how the apiserver treats X-Remote-* headers.
@@ -57,6 +83,13 @@ type PKI struct {
 	// ServiceAccount holds the key that signs service account tokens.
 	ServiceAccount *pki.KeyPair
 }
+
+// ServiceCIDR is where Services get their addresses, the Service kubernetes
+// the first one.
+const (
+	ServiceCIDR    = "10.96.0.0/16"
+	serviceAddress = "10.96.0.1"
+)
 
 // Names that the default request-header settings allow.
 const (
@@ -120,7 +153,11 @@ func (l layout) writeFiles(o Options) ([]string, error) {
 			return nil, fmt.Errorf("writing the files of the apiserver: %w", err)
 		}
 	}
-	serving, err := o.PKI.ServerCA.Server(append([]string{"kubernetes", "kubernetes.default", "kubernetes.default.svc"}, o.DNSNames...)...)
+	names := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", serviceAddress}
+	if o.Node != nil {
+		names = append(names, o.Node.Address)
+	}
+	serving, err := o.PKI.ServerCA.Server(append(names, o.DNSNames...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -135,27 +172,54 @@ func (l layout) writeFiles(o Options) ([]string, error) {
 		return nil, err
 	}
 	args := []string{
-		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
-		// A loopback address is no valid endpoint of the Service kubernetes.
-		"--endpoint-reconciler-type=none",
-		"--service-cluster-ip-range=10.96.0.0/16",
+		"--service-cluster-ip-range=" + ServiceCIDR,
 		"--cert-dir=" + l.dir,
 		"--tls-cert-file=" + l.path("serving.crt"), "--tls-private-key-file=" + l.path("serving.key"),
 		"--client-ca-file=" + l.path("client-ca.crt"),
 		"--proxy-client-cert-file=" + l.path("aggregator.crt"), "--proxy-client-key-file=" + l.path("aggregator.key"),
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + l.path("sa.crt"), "--service-account-signing-key-file=" + l.path("sa.key"),
-		"--authorization-mode=RBAC",
-		// No controller makes the default ServiceAccount that it demands.
-		"--disable-admission-plugins=ServiceAccount",
 		"--audit-policy-file=" + l.path("audit.yaml"), "--audit-log-path=" + l.audit,
 		"--audit-log-mode=blocking",
 	}
+	placement, err := l.placementArgs(o)
+	if err != nil {
+		return nil, err
+	}
+	args = append(args, placement...)
 	args = append(args, o.RequestHeader.args(l.path("front-proxy.ca"))...)
 	if o.AuthenticationConfig != "" {
 		args = append(args, "--authentication-config="+l.path("authn.yaml"))
 	}
 	return args, nil
+}
+
+// placementArgs depend on whether there is a node.
+func (l layout) placementArgs(o Options) ([]string, error) {
+	if o.Node == nil {
+		return []string{
+			"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+			// A loopback address is no valid endpoint of the Service kubernetes.
+			"--endpoint-reconciler-type=none",
+			"--authorization-mode=RBAC",
+			// No controller makes the default ServiceAccount that it demands.
+			"--disable-admission-plugins=ServiceAccount",
+		}, nil
+	}
+	client, err := o.PKI.ClientCA.Client("kube-apiserver-kubelet-client", "system:masters")
+	if err != nil {
+		return nil, err
+	}
+	cert, key, err := client.WriteFiles(l.dir, "kubelet-client")
+	if err != nil {
+		return nil, err
+	}
+	return []string{
+		"--bind-address=0.0.0.0", "--advertise-address=" + o.Node.Address,
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--kubelet-client-certificate=" + cert, "--kubelet-client-key=" + key,
+		"--kubelet-preferred-address-types=InternalIP",
+	}, nil
 }
 
 func (h *RequestHeader) args(caFile string) []string {

@@ -46,7 +46,7 @@ func (a *APIServer) Kubectl(tb testing.TB, kubeconfig string) Kubectl {
 	if kubeconfig == "" {
 		kubeconfig = a.Kubeconfig
 	}
-	return Kubectl{Kubeconfig: kubeconfig, Home: filepath.Join(tb.TempDir(), "home")}
+	return Kubectl{Kubeconfig: kubeconfig, Home: filepath.Join(tb.TempDir(), "home"), Namespaces: a.namespaces}
 }
 
 // MustRun runs a command that has to end with exit code 0.

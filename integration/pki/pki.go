@@ -140,14 +140,23 @@ func (ca *CA) Client(commonName string, organization ...string) (*KeyPair, error
 	return ca.Issue(Request{CommonName: commonName, Organization: organization, Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 }
 
-// Server issues a server certificate for 127.0.0.1, localhost and more names.
+// Server issues a server certificate for 127.0.0.1, localhost and more names
+// and addresses.
 func (ca *CA) Server(names ...string) (*KeyPair, error) {
-	return ca.Issue(Request{
+	r := Request{
 		CommonName: "server",
-		DNSNames:   append([]string{"localhost"}, names...),
+		DNSNames:   []string{"localhost"},
 		IPs:        []net.IP{net.IPv4(127, 0, 0, 1)},
 		Usages:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	})
+	}
+	for _, name := range names {
+		if ip := net.ParseIP(name); ip != nil {
+			r.IPs = append(r.IPs, ip)
+		} else {
+			r.DNSNames = append(r.DNSNames, name)
+		}
+	}
+	return ca.Issue(r)
 }
 
 // Pool holds this authority alone.

@@ -24,6 +24,11 @@ type Options struct {
 	Dir string
 	// LogFile receives standard output and error, appended; empty discards.
 	LogFile string
+	// Namespaces to start the program in; nil means those of this process.
+	Namespaces *Namespaces
+	// Cloneflags are CLONE_NEW* flags: namespaces that the program gets for
+	// itself.
+	Cloneflags uintptr
 }
 
 // Process is a running, or ended, child process.
@@ -42,7 +47,12 @@ func Start(o Options) (*Process, error) {
 	p.cmd.Env, p.cmd.Dir = o.Env, o.Dir
 	// A group of its own, so that a Ctrl-C in the terminal reaches the test
 	// alone, which then stops its servers in order.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true, Cloneflags: o.Cloneflags}
+	if o.Namespaces != nil && o.Namespaces.pid {
+		// Its parent is not in its PID namespace, which Go takes for a parent
+		// that has died. The end of that namespace is the child's end too.
+		p.cmd.SysProcAttr.Pdeathsig = 0
+	}
 	var log *os.File
 	if o.LogFile != "" {
 		var err error
@@ -57,8 +67,15 @@ func Start(o Options) (*Process, error) {
 		// PDEATHSIG fires when the thread that forked ends, not the process:
 		// this goroutine keeps its thread until the child is gone.
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
+		var err error
+		if o.Namespaces == nil {
+			defer runtime.UnlockOSThread()
+		} else {
+			err = o.Namespaces.enter() // and the thread ends with the goroutine
+		}
+		if err == nil {
+			err = p.cmd.Start()
+		}
 		started <- err
 		if err != nil {
 			return

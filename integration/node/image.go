@@ -1,0 +1,186 @@
+package node
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// BusyBox is an image of every node: busybox under all its names, without an
+// entry point. Pods use it, like every image, with imagePullPolicy Never.
+const BusyBox = "busybox:test"
+
+// pauseImage holds the namespaces of a pod.
+const pauseImage = "docker.io/library/pause:test"
+
+// Image is a container image of one layer.
+type Image struct {
+	// Name with its tag, as pods give it.
+	Name string
+	// Files are copied from this machine with their permissions: path in the
+	// image to path here. Texts are files with that content, Links symbolic
+	// links: path in the image to target.
+	Files, Texts, Links map[string]string
+	// Entrypoint, Cmd, Env (KEY=value), User and WorkingDir are those of the
+	// image's configuration.
+	Entrypoint, Cmd, Env []string
+	User, WorkingDir     string
+}
+
+// AddImage gives an image to the node.
+func (n *Node) AddImage(ctx context.Context, image Image) error {
+	file, err := os.CreateTemp(n.dir, "image-")
+	if err != nil {
+		return fmt.Errorf("making the image %s: %w", image.Name, err)
+	}
+	defer os.Remove(file.Name())
+	defer file.Close()
+	if err := image.write(file); err != nil {
+		return fmt.Errorf("making the image %s: %w", image.Name, err)
+	}
+	if err := file.Close(); err != nil {
+		return fmt.Errorf("making the image %s: %w", image.Name, err)
+	}
+	return n.ctr(ctx, "images", "import", "--snapshotter=native", file.Name())
+}
+
+// ownImages are those of every node.
+func ownImages() ([]Image, error) {
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		return nil, fmt.Errorf("making the images of a node: %w", err)
+	}
+	list, err := exec.Command(busybox, "--list").Output()
+	if err != nil {
+		return nil, fmt.Errorf("listing the programs of busybox: %w", err)
+	}
+	links := map[string]string{}
+	for _, name := range strings.Fields(string(list)) {
+		if name != "busybox" {
+			links["/bin/"+name] = "/bin/busybox"
+		}
+	}
+	files := map[string]string{"/bin/busybox": busybox}
+	env := []string{"PATH=/bin"}
+	return []Image{
+		{Name: BusyBox, Files: files, Links: links, Env: env, Cmd: []string{"sh"}},
+		{Name: pauseImage, Files: files, Links: links, Env: env, Entrypoint: []string{
+			"sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1000000 & wait $!; done",
+		}},
+	}, nil
+}
+
+// write writes the image in the format of docker save.
+func (i *Image) write(w io.Writer) error {
+	var layer bytes.Buffer
+	if err := i.writeLayer(&layer); err != nil {
+		return err
+	}
+	digest := sha256.Sum256(layer.Bytes())
+	config, err := json.Marshal(map[string]any{
+		"architecture": runtime.GOARCH, "os": "linux",
+		"config": map[string]any{
+			"Entrypoint": i.Entrypoint, "Cmd": i.Cmd, "Env": i.Env, "User": i.User, "WorkingDir": i.WorkingDir,
+		},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + hex.EncodeToString(digest[:])}},
+	})
+	if err != nil {
+		return err
+	}
+	manifest, err := json.Marshal([]any{map[string]any{
+		"Config": "config.json", "RepoTags": []string{i.Name}, "Layers": []string{"layer.tar"},
+	}})
+	if err != nil {
+		return err
+	}
+	archive := tar.NewWriter(w)
+	for _, part := range []struct {
+		name    string
+		content []byte
+	}{{"manifest.json", manifest}, {"config.json", config}, {"layer.tar", layer.Bytes()}} {
+		if err := archive.WriteHeader(&tar.Header{Name: part.name, Mode: 0o644, Size: int64(len(part.content))}); err != nil {
+			return err
+		}
+		if _, err := archive.Write(part.content); err != nil {
+			return err
+		}
+	}
+	return archive.Close()
+}
+
+func (i *Image) writeLayer(w io.Writer) error {
+	layer := tar.NewWriter(w)
+	if err := i.writeFolders(layer); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(i.Files)) {
+		if err := copyFile(layer, name, i.Files[name]); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(i.Texts)) {
+		if err := layer.WriteHeader(&tar.Header{Name: inTar(name), Mode: 0o644, Size: int64(len(i.Texts[name]))}); err != nil {
+			return err
+		}
+		if _, err := io.WriteString(layer, i.Texts[name]); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(i.Links)) {
+		if err := layer.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: inTar(name), Linkname: i.Links[name], Mode: 0o777}); err != nil {
+			return err
+		}
+	}
+	return layer.Close()
+}
+
+// writeFolders writes /tmp and the folders of all files, parents first.
+func (i *Image) writeFolders(layer *tar.Writer) error {
+	modes := map[string]int64{"/tmp": 0o1777}
+	for _, files := range []map[string]string{i.Files, i.Texts, i.Links} {
+		for name := range files {
+			for dir := path.Dir(name); dir != "/"; dir = path.Dir(dir) {
+				if modes[dir] == 0 {
+					modes[dir] = 0o755
+				}
+			}
+		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(modes)) {
+		if err := layer.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: inTar(dir) + "/", Mode: modes[dir]}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyFile(layer *tar.Writer, name, from string) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := layer.WriteHeader(&tar.Header{Name: inTar(name), Mode: int64(info.Mode().Perm()), Size: info.Size()}); err != nil {
+		return err
+	}
+	_, err = io.Copy(layer, f)
+	return err
+}
+
+func inTar(name string) string { return strings.TrimPrefix(name, "/") }
