@@ -1,0 +1,72 @@
+package secretstorage
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// How long passing faults are borne. A value that is lost after a certificate
+// was issued costs another issuance, of which a CA allows only so many; a read
+// can hold up the start of the server.
+const (
+	writePatience = 30 * time.Second
+	readPatience  = 5 * time.Second
+)
+
+var (
+	// errOpening is a target that cannot be had: a fault of the configuration.
+	errOpening = errors.New("opening the storage")
+	// errForeign is an object that something else made or changed.
+	errForeign = errors.New("is not what this storage wrote")
+)
+
+// retry calls f until it returns something else than a passing fault, for at
+// most that long. The error is the last one of f.
+func retry(ctx context.Context, patience time.Duration, f func() error) error {
+	end := time.Now().Add(patience)
+	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 7, Cap: 2 * time.Second}
+	for {
+		err := f()
+		if err == nil || !passing(err) {
+			return err
+		}
+		pause := backoff.Step()
+		if time.Now().Add(pause).After(end) || !sleep(ctx, pause) {
+			return err
+		}
+	}
+}
+
+// sleep waits, and says whether ctx still lasts.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// passing says whether an error may be gone at the next try: a conflict, an
+// apiserver that is busy or restarts, a connection that failed.
+func passing(err error) bool {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsTooManyRequests(err) ||
+			apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) ||
+			apierrors.IsInternalError(err) || apierrors.IsResourceExpired(err) || status.Status().Code >= 500
+	}
+	for _, final := range []error{fs.ErrNotExist, errOpening, errForeign, errLost} {
+		if errors.Is(err, final) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,142 @@
+package caddymodule
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/certmagic"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/secretstorage"
+)
+
+func init() {
+	caddy.RegisterModule(Storage{})
+}
+
+// Storage keeps Caddy's certificates, keys and ACME accounts in Secrets of a
+// Kubernetes namespace, and locks with Leases there, so that all replicas
+// share them (CONF-4).
+//
+// The proxy needs rights in that namespace: get, list, create, update, patch
+// and delete of Secrets; get, list, create, update and delete of Leases.
+type Storage struct {
+	// The namespace of the Secrets and Leases, which should hold nothing else.
+	// Default: the proxy's own, with `-caddy` appended.
+	Namespace string `json:"namespace,omitempty"`
+
+	// A kubeconfig file. Default: the in-cluster configuration, then KUBECONFIG.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+
+	ctx     caddy.Context
+	storage *secretstorage.Storage
+}
+
+// CaddyModule returns the Caddy module information.
+func (Storage) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "caddy.storage.proxyauth",
+		New: func() caddy.Module { return new(Storage) },
+	}
+}
+
+// Provision checks the options. It does no I/O: the client is made at the first
+// use.
+func (s *Storage) Provision(ctx caddy.Context) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	s.ctx = ctx
+	s.storage = secretstorage.New(secretstorage.Options{Open: s.open, Logger: ctx.Logger()})
+	return nil
+}
+
+// Validate checks the namespace.
+func (s *Storage) Validate() error {
+	if s.Namespace == "" {
+		return nil
+	}
+	if problems := validation.IsDNS1123Label(s.Namespace); len(problems) > 0 {
+		return fmt.Errorf("namespace %q: %s", s.Namespace, problems[0])
+	}
+	return nil
+}
+
+// CertMagicStorage returns the storage itself.
+func (s *Storage) CertMagicStorage() (certmagic.Storage, error) { return s.storage, nil }
+
+// open runs at the first use. Only then is the app provisioned, which knows the
+// proxy's own namespace.
+func (s *Storage) open() (secretstorage.Target, error) {
+	config, err := kubernetesConfig(s.Kubeconfig)
+	if err != nil {
+		return secretstorage.Target{}, err
+	}
+	namespace := s.Namespace
+	if namespace == "" {
+		app, err := findApp(s.ctx)
+		if err != nil {
+			app = new(App) // `caddy storage` runs without apps
+		}
+		namespace = app.ownNamespace() + "-caddy"
+	}
+	return secretstorage.Target{Config: config, Namespace: namespace}, nil
+}
+
+// kubernetesConfig is how an API is reached: with that kubeconfig, as a pod,
+// or with the kubeconfig that KUBECONFIG names.
+func kubernetesConfig(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		config, err := rest.InClusterConfig()
+		if !errors.Is(err, rest.ErrNotInCluster) {
+			return config, err
+		}
+		if kubeconfig = os.Getenv(clientcmd.RecommendedConfigPathEnvVar); kubeconfig == "" {
+			return nil, errors.New("neither in a cluster nor a kubeconfig named: set kubeconfig or KUBECONFIG")
+		}
+	}
+	return clientcmd.BuildConfigFromFlags("", kubeconfig)
+}
+
+// UnmarshalCaddyfile reads the global option:
+//
+//	storage proxyauth {
+//	    namespace  <namespace>
+//	    kubeconfig <path>
+//	}
+func (s *Storage) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the module's name
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	options := map[string]*string{"namespace": &s.Namespace, "kubeconfig": &s.Kubeconfig}
+	for d.NextBlock(0) {
+		into, ok := options[d.Val()]
+		if !ok {
+			return d.Errf("unknown option %s", d.Val())
+		}
+		if *into != "" {
+			return d.Errf("%s is given twice", d.Val())
+		}
+		if !d.AllArgs(into) || *into == "" {
+			return d.ArgErr()
+		}
+		if err := s.Validate(); err != nil {
+			return d.WrapErr(err)
+		}
+	}
+	return nil
+}
+
+// Interface guards.
+var (
+	_ caddy.Provisioner      = (*Storage)(nil)
+	_ caddy.Validator        = (*Storage)(nil)
+	_ caddy.StorageConverter = (*Storage)(nil)
+	_ caddyfile.Unmarshaler  = (*Storage)(nil)
+)
