@@ -23,8 +23,8 @@ func init() {
 // Kubernetes namespace, and locks with Leases there, so that all replicas
 // share them (CONF-4).
 //
-// The proxy needs rights in that namespace: get, list, create, update, patch
-// and delete of Secrets; get, list, create, update and delete of Leases.
+// The proxy needs rights in that namespace: get, list, create, patch and delete
+// of Secrets; get, create, update and delete of Leases.
 type Storage struct {
 	// The namespace of the Secrets and Leases, which should hold nothing else.
 	// Default: the proxy's own, with `-caddy` appended.

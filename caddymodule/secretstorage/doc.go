@@ -26,9 +26,9 @@
 //
 // # Rights
 //
-// In the namespace: get, list, create, update, patch and delete of secrets; get, list,
-// create, update and delete of leases (coordination.k8s.io). The namespace is
-// one of its own, since whoever may read its Secrets has the keys of all the
-// certificates: nothing else should be in it, and nobody but the proxy should
-// have rights there.
+// In the namespace: get, list, create, patch and delete of secrets; get, create,
+// update and delete of leases (coordination.k8s.io). The namespace is one of its
+// own, since whoever may read its Secrets has the keys of all the certificates:
+// nothing else should be in it, and nobody but the proxy should have rights
+// there.
 package secretstorage

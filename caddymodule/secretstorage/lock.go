@@ -189,13 +189,14 @@ func (l *locker) wait(ctx context.Context, name, id string) (*coordinationv1.Lea
 			return lease, nil
 		case err == nil:
 			failing = time.Time{}
-		case ctx.Err() != nil || !passing(err):
-			return nil, err
 		case failing.IsZero():
 			failing = time.Now()
 			l.logger.Warn("waiting for a lock: the API cannot be asked", zap.String("lock", name), zap.Error(err))
-		case time.Since(failing) > lockPatience:
-			return nil, err
+			fallthrough
+		default:
+			if time.Since(failing) >= bearable(err, lockPatience) {
+				return nil, err
+			}
 		}
 		if !sleep(ctx, wait.Jitter(l.poll/2, 1)) {
 			return nil, ctx.Err()

@@ -16,6 +16,10 @@ import (
 const (
 	writePatience = 30 * time.Second
 	readPatience  = 5 * time.Second
+	// forbiddenPatience bounds how long a right that is missing is waited for.
+	// An apiserver that has just started refuses everything until it has read
+	// its roles; rights that are really missing should be told soon.
+	forbiddenPatience = 5 * time.Second
 )
 
 var (
@@ -28,18 +32,29 @@ var (
 // retry calls f until it returns something else than a passing fault, for at
 // most that long. The error is the last one of f.
 func retry(ctx context.Context, patience time.Duration, f func() error) error {
-	end := time.Now().Add(patience)
+	start := time.Now()
 	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 7, Cap: 2 * time.Second}
 	for {
 		err := f()
-		if err == nil || !passing(err) {
-			return err
+		if err == nil {
+			return nil
 		}
 		pause := backoff.Step()
-		if time.Now().Add(pause).After(end) || !sleep(ctx, pause) {
+		if time.Since(start)+pause > bearable(err, patience) || !sleep(ctx, pause) {
 			return err
 		}
 	}
+}
+
+// bearable is how long an error is borne, given how long a passing fault is.
+func bearable(err error, patience time.Duration) time.Duration {
+	switch {
+	case apierrors.IsForbidden(err):
+		return min(patience, forbiddenPatience)
+	case passing(err):
+		return patience
+	}
+	return 0
 }
 
 // sleep waits, and says whether ctx still lasts.
