@@ -69,7 +69,7 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	if err := n.poll(ctx, "containerd", func(ctx context.Context) error { return n.ctr(ctx, "version") }); err != nil {
 		return err
 	}
-	images, err := ownImages()
+	images, err := n.ownImages(ctx)
 	if err != nil {
 		return err
 	}

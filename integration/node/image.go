@@ -11,19 +11,11 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path"
 	"runtime"
 	"slices"
 	"strings"
 )
-
-// BusyBox is an image of every node: busybox under all its names, without an
-// entry point. Pods use it, like every image, with imagePullPolicy Never.
-const BusyBox = "busybox:test"
-
-// pauseImage holds the namespaces of a pod.
-const pauseImage = "docker.io/library/pause:test"
 
 // Image is a container image of one layer.
 type Image struct {
@@ -54,32 +46,6 @@ func (n *Node) AddImage(ctx context.Context, image Image) error {
 		return fmt.Errorf("making the image %s: %w", image.Name, err)
 	}
 	return n.ctr(ctx, "images", "import", "--snapshotter=native", file.Name())
-}
-
-// ownImages are those of every node.
-func ownImages() ([]Image, error) {
-	busybox, err := exec.LookPath("busybox")
-	if err != nil {
-		return nil, fmt.Errorf("making the images of a node: %w", err)
-	}
-	list, err := exec.Command(busybox, "--list").Output()
-	if err != nil {
-		return nil, fmt.Errorf("listing the programs of busybox: %w", err)
-	}
-	links := map[string]string{}
-	for _, name := range strings.Fields(string(list)) {
-		if name != "busybox" {
-			links["/bin/"+name] = "/bin/busybox"
-		}
-	}
-	files := map[string]string{"/bin/busybox": busybox}
-	env := []string{"PATH=/bin"}
-	return []Image{
-		{Name: BusyBox, Files: files, Links: links, Env: env, Cmd: []string{"sh"}},
-		{Name: pauseImage, Files: files, Links: links, Env: env, Entrypoint: []string{
-			"sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1000000 & wait $!; done",
-		}},
-	}, nil
 }
 
 // write writes the image in the format of docker save.

@@ -124,6 +124,9 @@ func (n *Node) Stop() error {
 	return n.removeControlGroups()
 }
 
+// PID is the process id of the first process.
+func (n *Node) PID() int { return n.init.PID() }
+
 // run starts a server of the node.
 func (n *Node) run(name, path string, args ...string) error {
 	dir := n.path(name)

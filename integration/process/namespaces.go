@@ -73,15 +73,36 @@ func (n *Namespaces) Do(f func() error) error {
 		return f()
 	}
 	result := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends here
+	onOwnThread(func() {
 		if err := n.enter(); err != nil {
 			result <- err
 			return
 		}
 		result <- f()
-	}()
+	})
 	return <-result
+}
+
+// onOwnThread starts a goroutine on a thread that serves no other and ends
+// with it.
+func onOwnThread(f func()) {
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() != os.Getpid() {
+			f()
+			return
+		}
+		// The main thread never ends, and its namespaces are what /proc shows
+		// as those of the process. While it is held, f gets another one.
+		defer runtime.UnlockOSThread()
+		locked := make(chan struct{})
+		go func() {
+			runtime.LockOSThread()
+			close(locked)
+			f()
+		}()
+		<-locked
+	}()
 }
 
 var errNoAddress = errors.New("not an IP address and a port")

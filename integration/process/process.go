@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"syscall"
 	"time"
 )
@@ -63,15 +62,12 @@ func Start(o Options) (*Process, error) {
 		p.cmd.Stdout, p.cmd.Stderr = log, log
 	}
 	started := make(chan error, 1)
-	go func() {
-		// PDEATHSIG fires when the thread that forked ends, not the process:
-		// this goroutine keeps its thread until the child is gone.
-		runtime.LockOSThread()
+	// PDEATHSIG fires when the thread that forked ends, not the process: this
+	// goroutine keeps its thread until the child is gone.
+	onOwnThread(func() {
 		var err error
-		if o.Namespaces == nil {
-			defer runtime.UnlockOSThread()
-		} else {
-			err = o.Namespaces.enter() // and the thread ends with the goroutine
+		if o.Namespaces != nil {
+			err = o.Namespaces.enter()
 		}
 		if err == nil {
 			err = p.cmd.Start()
@@ -82,7 +78,7 @@ func Start(o Options) (*Process, error) {
 		}
 		p.waitErr = p.cmd.Wait()
 		close(p.done)
-	}()
+	})
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("starting %s: %w", o.Path, err)
 	}
