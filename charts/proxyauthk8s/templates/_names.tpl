@@ -63,11 +63,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* Hosts that the proxy's own certificate is for, as a JSON list: those given, else the one of publicUrl. */}}
 {{- define "proxyauthk8s.hosts" -}}
 {{- $given := index . 0 -}}
-{{- $publicUrl := index . 1 -}}
+{{- $host := regexReplaceAll "^https://([^:/]*).*$" (index . 1) "${1}" -}}
 {{- if $given -}}
 {{- toJson $given -}}
-{{- else if and $publicUrl (not (contains "{" (urlParse $publicUrl).host)) -}}
-{{- list (regexReplaceAll ":[0-9]+$" (urlParse $publicUrl).host "") | toJson -}}
+{{- else if and $host (not (contains "{" $host)) -}}
+{{- list $host | toJson -}}
 {{- else -}}
 []
 {{- end -}}

@@ -1,0 +1,118 @@
+package charts
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+// Each of these ends rendering with a message that names what is wrong.
+func TestRefusedValues(t *testing.T) {
+	t.Parallel()
+	acme := []string{"tls.mode=acme", "publicUrl=https://k8s.example.com"}
+	issued := []string{"tls.certManager.enabled=true", "publicUrl=https://k8s.example.com"}
+	for name, c := range map[string]struct {
+		set     []string
+		message string
+	}{
+		"unknown key":                {[]string{"replica=2"}, "'replica' not allowed"},
+		"unknown key inside":         {[]string{"upstreamAuth.allowedMode=FrontProxy"}, "'allowedMode' not allowed"},
+		"unknown key deep inside":    {[]string{"tls.certManager.issuerRef.nam=x"}, "'nam' not allowed"},
+		"no Passthrough":             {[]string{"upstreamAuth.allowedModes={FrontProxy}"}, "/upstreamAuth/allowedModes"},
+		"unknown mode":               {[]string{"upstreamAuth.allowedModes={Passthrough,Frontproxy}"}, "/upstreamAuth/allowedModes"},
+		"unknown audience setting":   {[]string{"audienceValidation=on"}, "/audienceValidation"},
+		"unknown impersonation":      {[]string{"impersonation=allow"}, "/impersonation"},
+		"no replica":                 {[]string{"replicas=0"}, "/replicas"},
+		"root":                       {[]string{"runAsUser=0"}, "/runAsUser"},
+		"namespace with a space":     {[]string{"watchNamespaces={a b}"}, "/watchNamespaces"},
+		"namespace of the Caddyfile": {[]string{"referenceNamespaces={a\n}"}, "/referenceNamespaces"},
+		"plain public URL":           {[]string{"publicUrl=http://k8s.example.com"}, "/publicUrl"},
+		"environment in a URL":       {[]string{"publicUrl=https://{$HOST}"}, "/publicUrl"},
+		"TLS mode":                   {[]string{"tls.mode=on"}, "/tls/mode"},
+		"portal":                     {[]string{"portal.enabled=true"}, "the portal is not supported by this version"},
+		"acme without a host":        {[]string{"tls.mode=acme"}, "tls.mode acme needs tls.acme.hosts, or a publicUrl with one host"},
+		"acme with a template":       {[]string{"tls.mode=acme", "publicUrl=https://{name}.example.com"}, "tls.mode acme needs tls.acme.hosts"},
+		"acme with a wildcard":       {append(acme, "tls.acme.hosts={*.example.com}"), "/tls/acme/hosts"},
+		"acme in its own namespace":  {append(acme, "tls.acme.storageNamespace=proxyauth"), "must not be the namespace of the release"},
+		"issuer without a name":      {issued, "tls.certManager.enabled needs tls.certManager.issuerRef.name"},
+		"issuer without a host":      {[]string{"tls.certManager.enabled=true", "tls.certManager.issuerRef.name=x"}, "needs tls.certManager.dnsNames"},
+		"issuer and acme":            {append(issued, "tls.mode=acme"), "needs tls.mode secret"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := []string{"template", release, chart(t), "--namespace", namespace}
+			for _, s := range c.set {
+				args = append(args, "--set", s)
+			}
+			stdout, stderr, code := newHelm(t, os.DevNull).run(t, args...)
+			if code == 0 || !strings.Contains(stderr, c.message) {
+				t.Errorf("exit code %d, want a message with %q\n%s%s", code, c.message, stdout, stderr)
+			}
+		})
+	}
+	_, stderr, code := newHelm(t, os.DevNull).run(t, "template", release, crdsChart(t), "--set", "keep=false")
+	if code == 0 || !strings.Contains(stderr, "'keep' not allowed") {
+		t.Errorf("the chart of the CRD takes an unknown value: %s", stderr)
+	}
+}
+
+// schema is the part of a JSON schema that is looked at.
+type schema struct {
+	Description          string
+	Type                 any
+	AdditionalProperties json.RawMessage
+	Properties           map[string]*schema
+}
+
+// Every value has a default, a description and a place in the documentation,
+// and no object of the chart's own takes unknown keys.
+func TestSchema(t *testing.T) {
+	t.Parallel()
+	read := func(elements ...string) []byte {
+		text, err := os.ReadFile(repositoryPath(t, elements...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	var values map[string]any
+	if err := yaml.UnmarshalStrict(read("charts", "proxyauthk8s", "values.yaml"), &values); err != nil {
+		t.Fatal(err)
+	}
+	root := new(schema)
+	if err := json.Unmarshal(read("charts", "proxyauthk8s", "values.schema.json"), root); err != nil {
+		t.Fatal(err)
+	}
+	delete(root.Properties, "global") // belongs to Helm
+	page := string(read("docs", "install-helm.md"))
+
+	var walk func(path string, s *schema, value any)
+	walk = func(path string, s *schema, value any) {
+		if s.Description == "" {
+			t.Errorf("%s has no description", path)
+		}
+		if s.Properties == nil {
+			if !strings.Contains(page, "`"+path+"`") {
+				t.Errorf("docs/install-helm.md does not have `%s`", path)
+			}
+			return
+		}
+		if string(s.AdditionalProperties) != "false" {
+			t.Errorf("%s takes unknown keys", path)
+		}
+		defaults, _ := value.(map[string]any)
+		names := slices.Sorted(maps.Keys(s.Properties))
+		if diff := cmp.Diff(names, slices.Sorted(maps.Keys(defaults))); diff != "" {
+			t.Errorf("%s: the schema and values.yaml differ: %s", path, diff)
+		}
+		for _, name := range names {
+			walk(strings.TrimPrefix(path+"."+name, "."), s.Properties[name], defaults[name])
+		}
+	}
+	walk("", root, values)
+}
