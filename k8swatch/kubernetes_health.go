@@ -1,0 +1,154 @@
+package k8swatch
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// hubHealth says in the log when the hub cannot be asked, and when it can be
+// again: once, however many watches retry.
+type hubHealth struct {
+	logger *zap.Logger
+	now    func() time.Time
+
+	mu     sync.Mutex
+	listed bool
+	// faults holds the watches that fail now.
+	faults map[string]hubFault
+	// refused is when the refusal of a watch was last told.
+	refused map[string]told
+	// lost says that an absent hub was told, and lostAt when that was last.
+	lost   bool
+	lostAt time.Time
+}
+
+type told struct {
+	fault hubFault
+	at    time.Time
+}
+
+type hubFault int
+
+const (
+	faultNone hubFault = iota
+	faultAway
+	faultForbidden
+	faultUnauthorized
+	faultMissing
+)
+
+const (
+	// remindEvery is how often a fault that lasts is told again.
+	remindEvery = 5 * time.Minute
+	// flapEvery is how often a hub that comes and goes is told.
+	flapEvery = time.Minute
+)
+
+func newHubHealth(logger *zap.Logger) *hubHealth {
+	return &hubHealth{logger: logger, now: time.Now, faults: map[string]hubFault{}, refused: map[string]told{}}
+}
+
+// setListed says that the first full list is in memory.
+func (h *hubHealth) setListed() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.listed = true
+}
+
+// report takes the result of a request for a list or a watch.
+func (h *hubHealth) report(ctx context.Context, resource string, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	fault, ok := faultOf(err)
+	if !ok {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := h.faults[resource]
+	h.faults[resource] = fault
+	switch fault {
+	case faultNone:
+		h.worked(resource, before)
+	case faultAway:
+		h.away(resource, err)
+	default:
+		h.refuse(resource, fault, err)
+	}
+}
+
+func (h *hubHealth) worked(resource string, before hubFault) {
+	if _, was := h.refused[resource]; was {
+		delete(h.refused, resource)
+		h.logger.Info("the hub can be asked for "+resource+" again", zap.String("resource", resource))
+	}
+	if before != faultAway || !h.lost {
+		return
+	}
+	for _, fault := range h.faults {
+		if fault == faultAway {
+			return
+		}
+	}
+	h.lost = false
+	h.logger.Info("the hub apiserver answers again")
+}
+
+func (h *hubHealth) away(resource string, err error) {
+	pause := flapEvery
+	if h.lost {
+		pause = remindEvery
+	}
+	if now := h.now(); h.lostAt.IsZero() || now.Sub(h.lostAt) >= pause {
+		h.lost, h.lostAt = true, now
+		text := "the hub apiserver cannot be asked; going on from what was last read"
+		if !h.listed {
+			text = "the hub apiserver cannot be asked; no cluster is served before it was read once"
+		}
+		h.logger.Warn(text, zap.String("resource", resource), errorText(err))
+	}
+}
+
+func (h *hubHealth) refuse(resource string, fault hubFault, err error) {
+	last, now := h.refused[resource], h.now()
+	if last.fault == fault && now.Sub(last.at) < remindEvery {
+		return
+	}
+	h.refused[resource] = told{fault, now}
+	text := "the hub does not let the proxy list and watch " + resource
+	switch fault {
+	case faultUnauthorized:
+		text = "the hub does not accept the credentials of the proxy"
+	case faultMissing:
+		text = "the hub does not know the resource: is the CRD of ProxyKubeApi installed?"
+	}
+	h.logger.Error(text, zap.String("resource", resource), errorText(err))
+}
+
+// errorText puts what a server said on one bounded line.
+func errorText(err error) zap.Field { return zap.String("error", bounded(err.Error(), maxMessage)) }
+
+// faultOf says what an error means for the hub; ok is false when it means
+// nothing: a watch that has grown too old, a server that asks for patience or
+// does not know how to stream a list.
+func faultOf(err error) (fault hubFault, ok bool) {
+	switch {
+	case err == nil:
+		return faultNone, true
+	case apierrors.IsForbidden(err):
+		return faultForbidden, true
+	case apierrors.IsUnauthorized(err):
+		return faultUnauthorized, true
+	case apierrors.IsNotFound(err):
+		return faultMissing, true
+	case apierrors.IsResourceExpired(err), apierrors.IsGone(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err),
+		apierrors.IsTooManyRequests(err), apierrors.HasStatusCause(err, "ResourceVersionTooLarge"):
+		return faultNone, false
+	}
+	return faultAway, true
+}
