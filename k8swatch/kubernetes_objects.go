@@ -93,7 +93,7 @@ func (k *Kubernetes) dropObject(key Key) {
 	for id := range o.held {
 		k.release(id, key)
 	}
-	k.note(v1.Kind, key.Namespace, key.Name)
+	k.note(KindProxyKubeApi, key.Namespace, key.Name)
 }
 
 // showWhenAsked shows the latest version of an object, or makes it wait for
@@ -137,7 +137,7 @@ func (k *Kubernetes) show(key Key, o *hubObject) {
 			k.release(id, key)
 		}
 	}
-	k.note(v1.Kind, key.Namespace, key.Name)
+	k.note(KindProxyKubeApi, key.Namespace, key.Name)
 }
 
 func (o *hubObject) stopWaiting() {
@@ -162,7 +162,7 @@ func (k *Kubernetes) needs(key Key, spec *v1.ProxyKubeApiSpec) map[objectID]bool
 		namespace := s.NamespaceOr(key.Namespace)
 		named := len(validation.IsDNS1123Label(s.Name)) == 0 && len(validation.IsDNS1123Label(namespace)) == 0
 		if named && !k.watchesNamespace(namespace) {
-			needs[objectID{serviceKind, Key{Namespace: namespace, Name: s.Name}}] = true
+			needs[objectID{KindService, Key{Namespace: namespace, Name: s.Name}}] = true
 		}
 	}
 	presents := spec.ModeOrDefault() == v1.ModeFrontProxy || spec.UserPrefixOrDefault() != "" || spec.GroupPrefixOrDefault() != ""

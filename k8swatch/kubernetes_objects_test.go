@@ -219,7 +219,7 @@ func TestDecodeObject(t *testing.T) {
 		{name: "an unknown field is dropped", rest: `"spec":{"later":1,"service":{"ExternalService":{"url":"https://a"}}}}`},
 		{name: "a text where an object belongs", rest: `"spec":{"service":"https://a"},"status":{"path":"/x"}}`, invalid: "spec.service", status: true},
 		{name: "a number that does not fit", rest: `"spec":{"service":{"KubernetesService":{"name":"a","port":4294967739}}}}`, invalid: "port"},
-		{name: "no spec", rest: `"spec":null}`, invalid: "spec"},
+		{name: "no spec, which a Compiler refuses", rest: `"spec":null}`},
 		{name: "a status of another shape", rest: `"spec":{"service":{"ExternalService":{"url":"https://a"}}},"status":[1]}`, invalid: "shape"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -270,7 +270,7 @@ func TestNeeds(t *testing.T) {
 		{name: "every place", spec: v1.ProxyKubeApiSpec{
 			Cert:        ref("a", nil),
 			ClientCert:  &v1.ClientCert{Cert: *ref("b", nil), Key: *ref("c", nil)},
-			AuthConfig:  &v1.AuthConfig{OidcProvider: &v1.OidcProvider{ConfigFrom: &v1.ConfigFrom{Secret: &v1.SecretReference{Name: "d"}}}},
+			AuthConfig:  &v1.AuthConfig{OidcProvider: &v1.OidcProvider{ConfigFrom: &v1.ConfigReference{Secret: &v1.SecretReference{Name: "d"}}}},
 			VirtualAPIs: []v1.VirtualAPI{{ListFallbackToken: ref("e", nil)}},
 		}, want: []string{"Secret team-a/a", "Secret team-a/b", "Secret team-a/c", "Secret team-a/d", "Secret team-a/e"}},
 		{name: "FrontProxy", spec: v1.ProxyKubeApiSpec{UpstreamAuth: frontProxy}, want: []string{"Secret proxyauth/" + frontProxyName}},
@@ -305,7 +305,7 @@ func TestNeeds(t *testing.T) {
 func TestAServiceOfAnUnwatchedNamespaceIsReadByName(t *testing.T) {
 	inHub(t, func(o *KubernetesOptions) { o.WatchNamespaces = []string{"team-a"} }, func(h *testHub) {
 		elsewhere := "team-b"
-		id := objectID{serviceKind, Key{Namespace: elsewhere, Name: "api"}}
+		id := objectID{KindService, Key{Namespace: elsewhere, Name: "api"}}
 		h.answerWith(id, nil, errForbidden())
 		h.event(testKey, "1", v1.ProxyKubeApiSpec{Service: v1.Service{KubernetesService: &v1.KubernetesService{Name: "api", Namespace: &elsewhere}}})
 		synctest.Wait()

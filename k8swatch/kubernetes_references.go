@@ -26,8 +26,6 @@ const (
 	jitter = 0.2
 )
 
-const serviceKind = "Service"
-
 // heldReference is what is read by name, for as long as an object names it.
 // Nothing of a read that failed is kept: a Compiler holds what was last good.
 type heldReference struct {
@@ -213,7 +211,7 @@ func (k *Kubernetes) read(ctx context.Context, id objectID) (metav1.Object, erro
 		}
 		trimMeta(configMap)
 		return configMap, nil
-	case serviceKind:
+	case KindService:
 		service, err := k.core.Services(id.Namespace).Get(ctx, id.Name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err

@@ -104,13 +104,13 @@ func (k *Kubernetes) Service(namespace, name string) (*corev1.Service, error) {
 	key := Key{Namespace: namespace, Name: name}
 	switch {
 	case !k.watchesNamespace(namespace):
-		return readByName[*corev1.Service](k, objectID{serviceKind, key})
+		return readByName[*corev1.Service](k, objectID{KindService, key})
 	case k.services[key] != nil:
 		return k.services[key], nil
 	case k.unsynced > 0:
 		return nil, errHubNotListed
 	}
-	return nil, apierrors.NewNotFound(resourceOf(serviceKind), name)
+	return nil, apierrors.NewNotFound(resourceOf(KindService), name)
 }
 
 // readByName answers from the references. k.mu is held.

@@ -217,11 +217,11 @@ func (k *Kubernetes) watchServices(namespace string) *hubWatch {
 				return
 			}
 			k.services[key] = service
-			k.note(serviceKind, key.Namespace, key.Name)
+			k.note(KindService, key.Namespace, key.Name)
 		},
 		drop: func(key Key) {
 			delete(k.services, key)
-			k.note(serviceKind, key.Namespace, key.Name)
+			k.note(KindService, key.Namespace, key.Name)
 		},
 		synced: k.firstSync,
 	}
