@@ -19,16 +19,19 @@ type hubHealth struct {
 	listed bool
 	// faults holds the watches that fail now.
 	faults map[string]hubFault
-	// refused is when the refusal of a watch was last told.
-	refused map[string]told
+	// refused holds the refusals that last.
+	refused map[string]refusal
 	// lost says that an absent hub was told, and lostAt when that was last.
 	lost   bool
 	lostAt time.Time
 }
 
-type told struct {
+// refusal is an answer other than a list.
+type refusal struct {
 	fault hubFault
-	at    time.Time
+	// since is when it began, or was told last.
+	since time.Time
+	told  bool
 }
 
 type hubFault int
@@ -44,12 +47,14 @@ const (
 const (
 	// remindEvery is how often a fault that lasts is told again.
 	remindEvery = 5 * time.Minute
+	// refusedFor is how long a refusal lasts before it is told.
+	refusedFor = 5 * time.Second
 	// flapEvery is how often a hub that comes and goes is told.
 	flapEvery = time.Minute
 )
 
 func newHubHealth(logger *zap.Logger) *hubHealth {
-	return &hubHealth{logger: logger, now: time.Now, faults: map[string]hubFault{}, refused: map[string]told{}}
+	return &hubHealth{logger: logger, now: time.Now, faults: map[string]hubFault{}, refused: map[string]refusal{}}
 }
 
 // setListed says that the first full list is in memory.
@@ -70,24 +75,22 @@ func (h *hubHealth) report(ctx context.Context, resource string, err error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	before := h.faults[resource]
 	h.faults[resource] = fault
-	switch fault {
-	case faultNone:
-		h.worked(resource, before)
-	case faultAway:
+	if fault == faultAway {
 		h.away(resource, err)
-	default:
-		h.refuse(resource, fault, err)
+		return
 	}
+	h.answered()
+	if fault == faultNone {
+		h.worked(resource)
+		return
+	}
+	h.refuse(resource, fault, err)
 }
 
-func (h *hubHealth) worked(resource string, before hubFault) {
-	if _, was := h.refused[resource]; was {
-		delete(h.refused, resource)
-		h.logger.Info("the hub can be asked for "+resource+" again", zap.String("resource", resource))
-	}
-	if before != faultAway || !h.lost {
+// answered ends an absence once no watch misses the hub any more.
+func (h *hubHealth) answered() {
+	if !h.lost {
 		return
 	}
 	for _, fault := range h.faults {
@@ -97,6 +100,13 @@ func (h *hubHealth) worked(resource string, before hubFault) {
 	}
 	h.lost = false
 	h.logger.Info("the hub apiserver answers again")
+}
+
+func (h *hubHealth) worked(resource string) {
+	if h.refused[resource].told {
+		h.logger.Info("the hub can be asked for "+resource+" again", zap.String("resource", resource))
+	}
+	delete(h.refused, resource)
 }
 
 func (h *hubHealth) away(resource string, err error) {
@@ -114,12 +124,22 @@ func (h *hubHealth) away(resource string, err error) {
 	}
 }
 
+// refuse tells of a refusal that lasts: an apiserver that starts does not know
+// the rights of anybody, nor the CRDs, for a moment.
 func (h *hubHealth) refuse(resource string, fault hubFault, err error) {
 	last, now := h.refused[resource], h.now()
-	if last.fault == fault && now.Sub(last.at) < remindEvery {
+	if last.fault != fault {
+		h.refused[resource] = refusal{fault: fault, since: now}
 		return
 	}
-	h.refused[resource] = told{fault, now}
+	pause := refusedFor
+	if last.told {
+		pause = remindEvery
+	}
+	if now.Sub(last.since) < pause {
+		return
+	}
+	h.refused[resource] = refusal{fault: fault, since: now, told: true}
 	text := "the hub does not let the proxy list and watch " + resource
 	switch fault {
 	case faultUnauthorized:
