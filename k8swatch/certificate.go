@@ -44,21 +44,10 @@ func pairContent(crt, key []byte) string {
 // withdraw the Secret (CERT-5).
 func parseKeyPair(crt, key []byte) keyPair {
 	p := keyPair{content: pairContent(crt, key)}
-	certs, err := parseCertificates(crt)
+	certificate, leaf, err := matchKeyPair(crt, key)
+	p.leaf = leaf
 	if err != nil {
-		p.fault = errors.New("tls.crt " + err.Error())
-		p.leaf = firstCertificate(crt)
-		return p
-	}
-	p.leaf = certs[0]
-	signer, ok := parsePrivateKey(key)
-	if !ok {
-		p.fault = errNoKey
-		return p
-	}
-	public, ok := p.leaf.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
-	if !ok || !public.Equal(signer.Public()) {
-		p.fault = errOtherKey
+		p.fault = err
 		return p
 	}
 	if !allowsClientAuth(p.leaf) {
@@ -66,15 +55,31 @@ func parseKeyPair(crt, key []byte) keyPair {
 		return p
 	}
 	sum := sha256.Sum256(p.leaf.Raw)
-	p.certificate = &ClientCertificate{
-		TLS:         tls.Certificate{PrivateKey: signer, Leaf: p.leaf},
-		Leaf:        p.leaf,
-		Fingerprint: hex.EncodeToString(sum[:]),
-	}
-	for _, cert := range certs {
-		p.certificate.TLS.Certificate = append(p.certificate.TLS.Certificate, cert.Raw)
-	}
+	p.certificate = &ClientCertificate{TLS: *certificate, Leaf: p.leaf, Fingerprint: hex.EncodeToString(sum[:])}
 	return p
+}
+
+// matchKeyPair parses a chain and its key, which have to belong together. The
+// leaf is set whenever it parses. Errors repeat none of the contents.
+func matchKeyPair(crt, key []byte) (pair *tls.Certificate, leaf *x509.Certificate, err error) {
+	certs, err := parseCertificates(crt)
+	if err != nil {
+		return nil, firstCertificate(crt), errors.New("tls.crt " + err.Error())
+	}
+	leaf = certs[0]
+	signer, ok := parsePrivateKey(key)
+	if !ok {
+		return nil, leaf, errNoKey
+	}
+	public, ok := leaf.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !public.Equal(signer.Public()) {
+		return nil, leaf, errOtherKey
+	}
+	pair = &tls.Certificate{PrivateKey: signer, Leaf: leaf}
+	for _, cert := range certs {
+		pair.Certificate = append(pair.Certificate, cert.Raw)
+	}
+	return pair, leaf, nil
 }
 
 func firstCertificate(crt []byte) *x509.Certificate {
@@ -123,11 +128,14 @@ func parsePrivateKey(data []byte) (crypto.Signer, bool) {
 // allowsClientAuth: a certificate without the extension may be used for
 // anything (RFC 5280 section 4.2.1.12), and kube-apiserver takes it.
 func allowsClientAuth(cert *x509.Certificate) bool {
+	return allowsUsage(cert, x509.ExtKeyUsageClientAuth)
+}
+
+func allowsUsage(cert *x509.Certificate, usage x509.ExtKeyUsage) bool {
 	if len(cert.ExtKeyUsage) == 0 && len(cert.UnknownExtKeyUsage) == 0 {
 		return true
 	}
-	return slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth) ||
-		slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny)
+	return slices.Contains(cert.ExtKeyUsage, usage) || slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny)
 }
 
 var (
