@@ -79,8 +79,8 @@ func TestRights(t *testing.T) {
 		"proxyauth coordination.k8s.io/leases": "get list watch create update patch delete",
 	}
 	storage := map[string]string{
-		"proxyauth-caddy /secrets":                   "get list create update patch delete",
-		"proxyauth-caddy coordination.k8s.io/leases": "get create update patch delete",
+		"proxyauth-caddy /secrets":                   "get list create patch delete",
+		"proxyauth-caddy coordination.k8s.io/leases": "get create update delete",
 	}
 	const account = "proxy-proxyauthk8s"
 	for set, c := range map[string]struct {

@@ -37,10 +37,10 @@
 {{- define "proxyauthk8s.rules.storage" -}}
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [get, list, create, update, patch, delete]
+  verbs: [get, list, create, patch, delete]
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
-  verbs: [get, create, update, patch, delete]
+  verbs: [get, create, update, delete]
 {{- end -}}
 
 {{/* A Role or ClusterRole and its binding: (dict "root" . "namespace" ns or "" "name" name "rules" template). */}}
