@@ -39,6 +39,8 @@ unit:
 
 .PHONY: integration
 integration: build
+	@# Ten minutes of building the first time, which go test would be silent about.
+	$(TOOLS) >/dev/null
 	@# -count=1: the product runs as a process of its own, which a kept result knows nothing of.
 	cd integration && go test -count=1 -timeout 30m ./...
 

@@ -109,7 +109,7 @@ func (p *Proxy) Output() string { return string(p.proc.Log()) }
 
 // AdminDo sends a request to the admin API.
 func (p *Proxy) AdminDo(ctx context.Context, method, path string, body io.Reader) (int, string, error) {
-	transport := &http.Transport{}
+	transport := &http.Transport{DialContext: p.options.Namespaces.DialContext}
 	host := p.Admin
 	if socket, ok := strings.CutPrefix(p.Admin, "unix/"); ok {
 		host = "localhost"

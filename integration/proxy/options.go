@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/pki"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/process"
 )
 
 // Options shape one proxy. The zero value is an edge host: a directory of
@@ -41,6 +42,9 @@ type Options struct {
 	Env []string
 	// Namespace is the proxy's own; empty is the product's default, proxyauth.
 	Namespace string
+	// Namespaces are Linux namespaces to run in, those of a node for instance;
+	// nil means those of this process.
+	Namespaces *process.Namespaces
 }
 
 // Namespace is the proxy's own namespace when nothing else is said.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -155,6 +154,7 @@ func (p *Proxy) launch(ctx context.Context) error {
 	proc, err := process.Start(process.Options{
 		Path: p.binary, Args: []string{"run", "--config", p.configFile(), "--adapter", "caddyfile"},
 		Env: p.env(), Dir: p.dir, LogFile: filepath.Join(p.dir, "output"),
+		Namespaces: p.options.Namespaces,
 	})
 	if err != nil {
 		return err
@@ -162,8 +162,10 @@ func (p *Proxy) launch(ctx context.Context) error {
 	p.proc = proc
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	return p.poll(ctx, func(context.Context) error {
-		c, err := net.DialTimeout("tcp", p.Host, time.Second)
+	return p.poll(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		c, err := p.options.Namespaces.DialContext(ctx, "tcp", p.Host)
 		if err == nil {
 			c.Close()
 		}
@@ -245,7 +247,7 @@ func (p *Proxy) Command(ctx context.Context, args ...string) (Result, error) {
 	cmd.Env, cmd.Dir = p.env(), p.dir
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
+	err := p.options.Namespaces.Do(cmd.Run)
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		return Result{}, fmt.Errorf("running caddy %q: %w", args, err)
@@ -277,7 +279,10 @@ func (p *Proxy) Placeholders() map[string]string { return maps.Clone(p.placehold
 // Client is an HTTP client with a connection pool of its own that trusts the
 // proxy; protocol is "h1" or "h2".
 func (p *Proxy) Client(protocol string) *http.Client {
-	t := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: p.CA.Pool(), MinVersion: tls.VersionTLS12}}
+	t := &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: p.CA.Pool(), MinVersion: tls.VersionTLS12},
+		DialContext:     p.options.Namespaces.DialContext,
+	}
 	t.ForceAttemptHTTP2 = protocol == "h2"
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }

@@ -85,5 +85,5 @@ func (p *Proxy) Kubectl(tb testing.TB, namespace, name, token string) kube.Kubec
 	if err := p.WriteKubeconfig(file, namespace, name, token); err != nil {
 		tb.Fatal(err)
 	}
-	return kube.Kubectl{Kubeconfig: file, Home: filepath.Join(dir, "home")}
+	return kube.Kubectl{Kubeconfig: file, Home: filepath.Join(dir, "home"), Namespaces: p.options.Namespaces}
 }

@@ -1,6 +1,6 @@
 // Package realtools builds the real programs the tests run against:
-// kube-apiserver, etcd and kubectl, and the development tools staticcheck,
-// xcaddy and controller-gen.
+// those of Kubernetes, etcd and helm, and the development tools staticcheck,
+// xcaddy and controller-gen. What only Debian has, it installs (Debian).
 //
 // Each comes from a go.mod of its own below integration/tools, so its
 // dependencies are pinned by that file and its go.sum and never mix with those
@@ -11,6 +11,6 @@
 // changed pin gives a new file and never a stale one.
 //
 // Builds are serialised between processes by a file lock: the first one to
-// come builds, the others wait and find the file. Nothing is downloaded but
-// through the Go module proxy, and go.sum vouches for it.
+// come builds, the others wait and find the file. Its sources come through the
+// Go module proxy alone, and go.sum vouches for them.
 package realtools

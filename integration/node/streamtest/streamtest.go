@@ -19,10 +19,11 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/node"
 )
 
-// pod is the one the commands run on, in the namespace default. It echoes the
+// Pod is the one the commands run on, in the namespace default. It echoes the
 // lines of its standard input and serves its own name by HTTP.
+const Pod = "streams"
+
 const (
-	pod      = "streams"
 	httpPort = 8080
 	manifest = `
 apiVersion: v1
@@ -71,7 +72,7 @@ func (p Protocol) With(k kube.Kubectl) kube.Kubectl {
 func Apply(t *testing.T, n *node.Node) {
 	t.Helper()
 	n.MustApply(t, manifest)
-	n.Kubectl(t).MustRun(t, "wait", "--for=condition=Ready", "pod/"+pod, "--timeout=90s")
+	n.Kubectl(t).MustRun(t, "wait", "--for=condition=Ready", "pod/"+Pod, "--timeout=90s")
 }
 
 // Run runs all commands as user, who is k's user to the apiserver. Apply comes
@@ -98,19 +99,19 @@ func Run(t *testing.T, n *node.Node, k kube.Kubectl, user string) {
 
 func testExec(t *testing.T, k kube.Kubectl) {
 	k.Stdin = bytes.Repeat([]byte("0123456789abcdef"), 1<<16) // 1 MiB
-	r := k.MustRun(t, "exec", "-i", pod, "--", "cat")
+	r := k.MustRun(t, "exec", "-i", Pod, "--", "cat")
 	if r.Stdout != string(k.Stdin) {
 		t.Errorf("%d bytes came back of %d", len(r.Stdout), len(k.Stdin))
 	}
 	k.Stdin = nil
-	r = k.MustEnd(t, "exec", pod, "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+	r = k.MustEnd(t, "exec", Pod, "--", "sh", "-c", "echo out; echo err >&2; exit 7")
 	if r.ExitCode != 7 || r.Stdout != "out\n" || !strings.HasPrefix(r.Stderr, "err\n") {
 		t.Errorf("got %+v, want exit code 7 and both outputs apart", r)
 	}
 }
 
 func testAttach(t *testing.T, k kube.Kubectl) {
-	r := k.MustStart(t, "attach", "-i", pod)
+	r := k.MustStart(t, "attach", "-i", Pod)
 	if _, err := fmt.Fprintln(r.Stdin, t.Name()); err != nil {
 		t.Fatal(err)
 	}
@@ -123,8 +124,8 @@ func testCopy(t *testing.T, k kube.Kubectl) {
 	if err := os.WriteFile(file, content, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	k.MustRun(t, "cp", file, pod+":/tmp/file")
-	k.MustRun(t, "cp", pod+":/tmp/file", file+".back")
+	k.MustRun(t, "cp", file, Pod+":/tmp/file")
+	k.MustRun(t, "cp", Pod+":/tmp/file", file+".back")
 	back, err := os.ReadFile(file + ".back")
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +136,7 @@ func testCopy(t *testing.T, k kube.Kubectl) {
 }
 
 func testForward(t *testing.T, k kube.Kubectl) {
-	address := k.MustForward(t, "pod/"+pod, httpPort)
+	address := k.MustForward(t, "pod/"+Pod, httpPort)
 	client := &http.Client{
 		Timeout: 30 * time.Second,
 		Transport: &http.Transport{DialContext: func(ctx context.Context, network, a string) (net.Conn, error) {
@@ -149,23 +150,23 @@ func testForward(t *testing.T, k kube.Kubectl) {
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil || string(body) != pod+"\n" {
+	if err != nil || string(body) != Pod+"\n" {
 		t.Errorf("got %q, %v", body, err)
 	}
 }
 
 func testLogs(t *testing.T, k kube.Kubectl) {
-	r := k.MustStart(t, "logs", "-f", pod)
+	r := k.MustStart(t, "logs", "-f", Pod)
 	r.MustLine(t, "started")
 	// What is written once the logs are followed.
-	k.MustRun(t, "exec", pod, "--", "sh", "-c", "echo later "+t.Name()+" >/proc/1/fd/1")
+	k.MustRun(t, "exec", Pod, "--", "sh", "-c", "echo later "+t.Name()+" >/proc/1/fd/1")
 	r.MustLine(t, "later "+t.Name())
 }
 
 func testWatch(t *testing.T, n *node.Node, k kube.Kubectl) {
-	r := k.MustStart(t, "get", "pod", pod, "--watch", "--output=jsonpath={.metadata.name} {.metadata.annotations.mark}{\"\\n\"}")
-	r.MustLine(t, pod)
+	r := k.MustStart(t, "get", "pod", Pod, "--watch", "--output=jsonpath={.metadata.name} {.metadata.annotations.mark}{\"\\n\"}")
+	r.MustLine(t, Pod)
 	mark := strings.ReplaceAll(t.Name(), "/", "-")
-	n.Kubectl(t).MustRun(t, "annotate", "--overwrite", "pod", pod, "mark="+mark)
+	n.Kubectl(t).MustRun(t, "annotate", "--overwrite", "pod", Pod, "mark="+mark)
 	r.MustLine(t, mark)
 }
