@@ -1,11 +1,9 @@
 package caddymodule
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -34,12 +32,21 @@ type cluster struct {
 	// gate is closed until the apiserver was seen to honour the proxy. It is
 	// that of gateSet, which may be the last set that could be probed: a
 	// certificate that is missing for a moment does not undo a verdict.
-	gate    *upstream.Gate
+	gate    *upstream.Gate[probe.Verdict]
 	gateSet string
+	// renewed is what the set before was seen as, for the status, where
+	// this one is its renewal (TRUST-2).
+	renewed k8swatch.TrustState
 	// probing presents the front-proxy certificate where pair does not: in
 	// preparation, and while the cluster may not serve.
 	probing *upstream.Pair
-	streams *upstream.Group
+	// certGate is closed until the apiserver was seen to take client_cert for
+	// nobody (CERT-9); certSet is what it is about.
+	certGate *upstream.Gate[probe.CertVerdict]
+	certSet  string
+	reach    *reachability
+	heard    *hearsay
+	streams  *upstream.Group
 	// via is the pseudonym of this cluster in Via headers (URL-6); viaHTTP1 and
 	// viaHTTP2 are the entry of nearly all requests, shared between them.
 	via                string
@@ -78,7 +85,7 @@ func (rt *runtime) assemble(spec *k8swatch.Cluster, old *cluster) *cluster {
 			c.closed = notReady(spec.Mode, k8swatch.ReasonInvalidSpec)
 		}
 	}
-	c.takeTrust(old)
+	rt.takeTrust(c, old)
 	return c
 }
 
@@ -99,32 +106,9 @@ func (rt *runtime) connect(c, old *cluster) error {
 	if old.pair != nil && old.pairID == c.pairID {
 		c.pair = old.pair
 	} else {
-		c.pair = newPair(spec, presented(spec))
+		c.pair = newPair(spec, spec.Presented())
 	}
 	return nil
-}
-
-// takeTrust takes the verdict over from the version before when it is about
-// the same set, whatever the mode (TRUST-2), and begins anew with a closed gate
-// otherwise.
-func (c *cluster) takeTrust(old *cluster) {
-	c.gate, c.gateSet = old.gate, old.gateSet
-	if !c.spec.Probe {
-		return
-	}
-	set := c.spec.SetID()
-	same := c.gate != nil && c.gateSet == set
-	if !same {
-		c.gate, c.gateSet = upstream.NewGate(), set
-	}
-	switch {
-	case c.spec.Mode == v1.ModeFrontProxy && c.pair != nil:
-		// The relay's own connections are the ones to ask over.
-	case same && old.probing != nil:
-		c.probing = old.probing
-	default:
-		c.probing = newPair(c.spec, c.spec.FrontProxy)
-	}
 }
 
 func (rt *runtime) authenticator(spec *k8swatch.Cluster) (authn.Authenticator, error) {
@@ -141,14 +125,6 @@ func newPair(spec *k8swatch.Cluster, cert *k8swatch.ClientCertificate) *upstream
 		cfg.Certificate = &cert.TLS
 	}
 	return upstream.New(cfg)
-}
-
-// presented is the certificate of the relay: none in Passthrough (ID-4).
-func presented(spec *k8swatch.Cluster) *k8swatch.ClientCertificate {
-	if spec.Mode == v1.ModeFrontProxy {
-		return spec.FrontProxy
-	}
-	return nil
 }
 
 // requestDrain is how long authenticators outlive the snapshot that they were
@@ -210,29 +186,6 @@ func notReady(mode v1.UpstreamMode, reason string) *refusal {
 	return unavailable("not_ready", "this cluster is not ready: %s", reason)
 }
 
-// notReady is row 8: why the cluster may not serve, its trust included. A set
-// that was refused is asked about again behind the request.
-func (c *cluster) notReady() *refusal {
-	switch {
-	case c.closed != nil || c.spec.Mode != v1.ModeFrontProxy:
-		return c.closed
-	case c.gate == nil:
-		return trustRefusal(k8swatch.NoticeUpstreamTrustUnknown)
-	case c.gate.Open():
-		return nil
-	}
-	ready := k8swatch.EffectiveReady(c.spec, c.gate.State())
-	if ready.Status == k8swatch.StatusTrue {
-		return nil // not known yet: row 14 finds out
-	}
-	c.gate.Recheck(c.probe)
-	return trustRefusal(ready.Reason)
-}
-
-func trustRefusal(reason string) *refusal {
-	return unavailable("upstream_trust", "this cluster is not ready for upstream mode FrontProxy: %s", reason)
-}
-
 // forward makes the identity the apiserver is told (row 10). In Passthrough
 // only a username that says nothing is refused, and what was too large to keep.
 func (c *cluster) forward(d *decision) *identity.Refusal {
@@ -248,44 +201,6 @@ func (c *cluster) forward(d *decision) *identity.Refusal {
 	}
 	d.fwd = fwd
 	return nil
-}
-
-// admit is row 14: the replica's own check that the apiserver honours the
-// proxy, before the first FrontProxy request over a new set (TRUST-3).
-func (c *cluster) admit(ctx context.Context) *refusal {
-	if c.gate.Open() {
-		return nil
-	}
-	verdict, err := c.gate.Check(ctx, c.probe)
-	if err == nil && c.gate.Open() {
-		return nil
-	}
-	ready := k8swatch.EffectiveReady(c.spec, k8swatch.TrustState{Trust: verdict.Trust})
-	if ready.Status == k8swatch.StatusTrue {
-		ready.Reason = k8swatch.NoticeUpstreamTrustUnknown
-	}
-	return trustRefusal(ready.Reason)
-}
-
-// probe asks the apiserver who it sees behind the front-proxy certificate.
-func (c *cluster) probe(ctx context.Context) probe.Verdict {
-	over := c.pair
-	if c.probing != nil {
-		over = c.probing
-	}
-	base, err := url.Parse("https://" + c.spec.Target.Host + c.spec.Target.BasePath)
-	if err != nil {
-		return probe.Verdict{Trust: v1.TrustUnknown, Message: "the address of the apiserver cannot be parsed"}
-	}
-	return probe.Check(ctx, over, base, c.settings)
-}
-
-// trust is what is known of the cluster's set.
-func (c *cluster) trust() k8swatch.TrustState {
-	if !c.spec.Probe || c.gate == nil {
-		return k8swatch.TrustState{}
-	}
-	return c.gate.State()
 }
 
 // viaPseudonym names the cluster in Via headers alike on every replica.

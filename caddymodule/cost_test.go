@@ -50,7 +50,7 @@ func newCostFixture(audit *zap.Logger) *costFixture {
 		auth: knownBearer{&authn.Result{Expires: time.Now().Add(time.Hour), Identity: &identity.Identity{
 			Name: "alice", Groups: []string{"team-a", "a,b"}, Extra: map[string][]string{"example.com/session": {"s-1"}},
 		}}},
-		gate:    upstream.NewGate(),
+		gate:    upstream.NewGate[probe.Verdict](nil),
 		streams: upstream.NewRegistry().NewGroup(),
 		via:     "proxyauth-0123456789abcdef", viaHTTP1: []string{"1.1 proxyauth-0123456789abcdef"},
 	}

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strconv"
@@ -97,7 +98,7 @@ var (
 		"1 for the current verdict on whether the apiserver honours the proxy.",
 		[]string{"namespace", "cluster", "trust"}, nil)
 	certExpiryDesc = prometheus.NewDesc("proxyauth_client_cert_expiry_seconds",
-		"Seconds until the front-proxy certificate in use expires; negative once it has.",
+		"Seconds until the client certificate in use expires, the front-proxy one or client_cert; negative once it has.",
 		[]string{"namespace", "cluster"}, nil)
 )
 
@@ -116,7 +117,9 @@ func (liveCollector) Collect(ch chan<- prometheus.Metric) {
 		if t := c.trust(); t.Trust != "" {
 			ch <- prometheus.MustNewConstMetric(trustDesc, prometheus.GaugeValue, 1, key.Namespace, key.Name, string(t.Trust))
 		}
-		if cert := c.spec.FrontProxy; cert != nil {
+		// In preparation the front-proxy certificate is what one wants to know
+		// of; the other one is told in the status.
+		if cert := cmp.Or(c.spec.FrontProxy, c.spec.ClientCert); cert != nil {
 			ch <- prometheus.MustNewConstMetric(certExpiryDesc, prometheus.GaugeValue,
 				cert.Leaf.NotAfter.Sub(now).Seconds(), key.Namespace, key.Name)
 		}

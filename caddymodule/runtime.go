@@ -241,7 +241,7 @@ func (rt *runtime) rebuild() time.Duration {
 		}
 	}
 	openStreams.follow(rt)
-	rt.prober.probeSoon(after)
+	rt.prober.wakeUp()
 	return untilRecheck(after)
 }
 

@@ -26,11 +26,12 @@ func (b *statusBook) update(c *cluster, now time.Time) *v1.ProxyKubeApiStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	status := k8swatch.BuildStatus(k8swatch.StatusInput{
-		Cluster:  c.spec,
-		Trust:    c.trust(),
-		Notices:  c.issuerNotices(),
-		Previous: b.last[c.spec.Key],
-		Now:      now,
+		Cluster:   c.spec,
+		Trust:     c.trust(),
+		Notices:   append(c.issuerNotices(), c.certNotices()...),
+		Reachable: c.reachable(),
+		Previous:  b.last[c.spec.Key],
+		Now:       now,
 	})
 	b.last[c.spec.Key] = status
 	return status

@@ -57,10 +57,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	c := d.cluster
 	frontProxy := c.spec.Mode == v1.ModeFrontProxy
-	if frontProxy {
-		if refused := c.admit(r.Context()); refused != nil {
-			return nil, refused
-		}
+	if refused := c.admit(r.Context()); refused != nil {
+		return nil, refused
 	}
 	ctx, answered := c.streams.Begin(r.Context())
 	defer answered()

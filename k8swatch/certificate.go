@@ -12,9 +12,11 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
-// keyPair is what tls.crt and tls.key of a Secret hold, looked at once.
+// keyPair is what a certificate chain and its key hold, looked at once.
 type keyPair struct {
 	// content is a digest of both values.
 	content string
@@ -26,11 +28,21 @@ type keyPair struct {
 	fault error
 }
 
-var (
-	errNoKey      = errors.New("tls.key holds no PEM private key that can be read")
-	errOtherKey   = errors.New("tls.key is not the key of the first certificate in tls.crt")
-	errClientAuth = errors.New("the certificate has an extended key usage without clientAuth")
-)
+// pairNames are what messages call the two values of a pair.
+type pairNames struct{ crt, key string }
+
+// secretPair is a pair in a Secret of type kubernetes.io/tls.
+var secretPair = pairNames{corev1.TLSCertKey, corev1.TLSPrivateKeyKey}
+
+func (n pairNames) noKey() error {
+	return errors.New(n.key + " holds no PEM private key that can be read")
+}
+
+func (n pairNames) otherKey() error {
+	return errors.New(n.key + " is not the key of the first certificate in " + n.crt)
+}
+
+var errClientAuth = errors.New("the certificate has an extended key usage without clientAuth")
 
 func pairContent(crt, key []byte) string {
 	d := newDigest("key pair")
@@ -42,9 +54,9 @@ func pairContent(crt, key []byte) string {
 // parseKeyPair looks at everything about a pair that does not depend on the
 // time. The leaf is set whenever it parses, since its subject alone can
 // withdraw the Secret (CERT-5).
-func parseKeyPair(crt, key []byte) keyPair {
+func parseKeyPair(crt, key []byte, names pairNames) keyPair {
 	p := keyPair{content: pairContent(crt, key)}
-	certificate, leaf, err := matchKeyPair(crt, key)
+	certificate, leaf, err := matchKeyPair(crt, key, names)
 	p.leaf = leaf
 	if err != nil {
 		p.fault = err
@@ -61,19 +73,19 @@ func parseKeyPair(crt, key []byte) keyPair {
 
 // matchKeyPair parses a chain and its key, which have to belong together. The
 // leaf is set whenever it parses. Errors repeat none of the contents.
-func matchKeyPair(crt, key []byte) (pair *tls.Certificate, leaf *x509.Certificate, err error) {
+func matchKeyPair(crt, key []byte, names pairNames) (pair *tls.Certificate, leaf *x509.Certificate, err error) {
 	certs, err := parseCertificates(crt)
 	if err != nil {
-		return nil, firstCertificate(crt), errors.New("tls.crt " + err.Error())
+		return nil, firstCertificate(crt), errors.New(names.crt + " " + err.Error())
 	}
 	leaf = certs[0]
 	signer, ok := parsePrivateKey(key)
 	if !ok {
-		return nil, leaf, errNoKey
+		return nil, leaf, names.noKey()
 	}
 	public, ok := leaf.PublicKey.(interface{ Equal(crypto.PublicKey) bool })
 	if !ok || !public.Equal(signer.Public()) {
-		return nil, leaf, errOtherKey
+		return nil, leaf, names.otherKey()
 	}
 	pair = &tls.Certificate{PrivateKey: signer, Leaf: leaf}
 	for _, cert := range certs {
@@ -185,4 +197,29 @@ const (
 func expiringFrom(cert *x509.Certificate) time.Time {
 	left := min(cert.NotAfter.Sub(cert.NotBefore)/3, expiringAtMost)
 	return cert.NotAfter.Add(-left).Add(expiringGrace)
+}
+
+// nextLook is when the passing of time alone changes what may be presented of a
+// certificate in use, nil for none, and of the pair that was last seen.
+func nextLook(inUse *ClientCertificate, seen keyPair, now time.Time) time.Time {
+	var next time.Time
+	if inUse != nil {
+		// A certificate is still valid at its NotAfter.
+		next = earliest(next, inUse.Leaf.NotAfter.Add(time.Nanosecond), now)
+		next = earliest(next, expiringFrom(inUse.Leaf), now)
+	}
+	if seen.certificate != nil {
+		next = earliest(next, seen.leaf.NotBefore, now)
+		next = earliest(next, seen.leaf.NotAfter.Add(time.Nanosecond), now)
+	}
+	return next
+}
+
+// earliest returns the earlier of two times, of which candidate counts only
+// when it is still to come; zero is never.
+func earliest(current, candidate, now time.Time) time.Time {
+	if !candidate.After(now) || !current.IsZero() && current.Before(candidate) {
+		return current
+	}
+	return candidate
 }

@@ -71,7 +71,7 @@ func TestKeysOfAllKinds(t *testing.T) { // CERT-3
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			pair := certificate(t, func(o *certOptions) { o.signer = test.signer })
-			got := parseKeyPair(pair.crt, test.key)
+			got := parseKeyPair(pair.crt, test.key, secretPair)
 			if got.fault != nil {
 				t.Fatal(got.fault)
 			}
@@ -106,19 +106,19 @@ func TestPairsThatCannotBeUsed(t *testing.T) { // CERT-3, CERT-6
 		"with an intermediate":    {join(good.crt, ca.crt), good.key, "", 2, true},
 		"key before certificate":  {join(good.key, good.crt), good.key, "", 1, true},
 		"key file with the chain": {good.crt, join(good.crt, good.key), "", 1, true},
-		"intermediate first":      {join(ca.crt, good.crt), good.key, errOtherKey.Error(), 0, true},
-		"another's key":           {good.crt, other.key, errOtherKey.Error(), 0, true},
+		"intermediate first":      {join(ca.crt, good.crt), good.key, secretPair.otherKey().Error(), 0, true},
+		"another's key":           {good.crt, other.key, secretPair.otherKey().Error(), 0, true},
 		"no certificate":          {nil, good.key, "tls.crt holds no PEM certificate", 0, false},
-		"no key":                  {good.crt, nil, errNoKey.Error(), 0, true},
+		"no key":                  {good.crt, nil, secretPair.noKey().Error(), 0, true},
 		"swapped":                 {good.key, good.crt, "tls.crt holds no PEM certificate", 0, false},
 		"not PEM":                 {[]byte("x"), good.key, "tls.crt holds no PEM certificate", 0, false},
 		"bad DER":                 {garbage, good.key, "tls.crt holds a certificate that cannot be parsed (number 1)", 0, false},
 		"bad intermediate":        {join(good.crt, garbage), good.key, "tls.crt holds a certificate that cannot be parsed (number 2)", 0, true},
 		"cut short":               {good.crt[:len(good.crt)-30], good.key, "tls.crt holds no PEM certificate", 0, false},
 		"half an intermediate":    {join(good.crt, ca.crt[:60]), good.key, "tls.crt holds a certificate whose PEM block is broken", 0, true},
-		"bad key":                 {good.crt, pemBlock("PRIVATE KEY", []byte("x"), nil), errNoKey.Error(), 0, true},
-		"public key":              {good.crt, pemBlock("PUBLIC KEY", []byte("x"), nil), errNoKey.Error(), 0, true},
-		"encrypted key":           {good.crt, pemBlock("ENCRYPTED PRIVATE KEY", []byte("x"), nil), errNoKey.Error(), 0, true},
+		"bad key":                 {good.crt, pemBlock("PRIVATE KEY", []byte("x"), nil), secretPair.noKey().Error(), 0, true},
+		"public key":              {good.crt, pemBlock("PUBLIC KEY", []byte("x"), nil), secretPair.noKey().Error(), 0, true},
+		"encrypted key":           {good.crt, pemBlock("ENCRYPTED PRIVATE KEY", []byte("x"), nil), secretPair.noKey().Error(), 0, true},
 		"serverAuth only":         {serverAuth.crt, serverAuth.key, errClientAuth.Error(), 0, true},
 		"an unknown usage only":   {unknownUsage.crt, unknownUsage.key, errClientAuth.Error(), 0, true},
 		"both usages":             {both.crt, both.key, "", 1, true},
@@ -127,7 +127,7 @@ func TestPairsThatCannotBeUsed(t *testing.T) { // CERT-3, CERT-6
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := parseKeyPair(test.crt, test.key)
+			got := parseKeyPair(test.crt, test.key, secretPair)
 			fault := ""
 			if got.fault != nil {
 				fault = got.fault.Error()
@@ -168,7 +168,7 @@ func TestReservedSubjects(t *testing.T) { // CERT-3
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			pair := certificate(t, func(o *certOptions) { o.subject = test.subject })
-			got, reserved := reservedSubject(parseKeyPair(pair.crt, pair.key).leaf)
+			got, reserved := reservedSubject(parseKeyPair(pair.crt, pair.key, secretPair).leaf)
 			if got != test.want || reserved != (test.want != "") {
 				t.Errorf("%q, %v; want %q", got, reserved, test.want)
 			}
@@ -205,7 +205,7 @@ func FuzzParseKeyPair(f *testing.F) {
 	f.Add(good.key, good.crt)
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\nsecretsecret\n-----END CERTIFICATE-----"), []byte("-----BEGIN PRIVATE KEY-----\n"))
 	f.Fuzz(func(t *testing.T, crt, key []byte) {
-		p := parseKeyPair(crt, key)
+		p := parseKeyPair(crt, key, secretPair)
 		if (p.certificate == nil) == (p.fault == nil) {
 			t.Fatalf("certificate %v, fault %v", p.certificate, p.fault)
 		}
@@ -256,7 +256,7 @@ func TestCertificatesPrintNoKey(t *testing.T) { // SIG-3
 		t.Fatal(err)
 	}
 	pair := certificate(t, func(o *certOptions) { o.signer = key })
-	c := parseKeyPair(pair.crt, pair.key).certificate
+	c := parseKeyPair(pair.crt, pair.key, secretPair).certificate
 	holder := struct {
 		Pointer *ClientCertificate
 		Value   ClientCertificate

@@ -46,6 +46,10 @@ type Cluster struct {
 	// FrontProxy is the certificate presented to the apiserver in FrontProxy
 	// and by the probe; nil when none is usable.
 	FrontProxy *ClientCertificate
+	// ClientCert is the certificate of spec.client_cert, presented by the
+	// relay in Passthrough (CERT-9); nil when there is none, and in any other
+	// mode.
+	ClientCert *ClientCertificate
 
 	UserPrefix  string
 	GroupPrefix string
@@ -67,9 +71,12 @@ type Cluster struct {
 	// without the trust, which the runtime adds.
 	Missing []Condition
 
-	// Probe says that the set can be probed (TRUST-1): the cluster is enabled,
-	// in FrontProxy or preparing, its target and CA are known, both prefixes
-	// are valid and the certificate is usable.
+	// TargetKnown says that the apiserver can be asked whether it answers
+	// (REC-6): the cluster is enabled, its target and CA are known.
+	TargetKnown bool
+	// Probe says that the set can be probed (TRUST-1): the target is known, the
+	// cluster is in FrontProxy or preparing, both prefixes are valid and the
+	// certificate is usable.
 	Probe bool
 
 	// ClientCertSecret and ClientCertTarget say what the proxy looks for
@@ -107,7 +114,7 @@ type Target struct {
 	BasePath string
 }
 
-// ClientCertificate is a client certificate read from a Secret.
+// ClientCertificate is a client certificate with its key.
 type ClientCertificate struct {
 	TLS tls.Certificate
 	// Leaf is the parsed certificate.
@@ -150,20 +157,25 @@ type Condition struct {
 }
 
 // CredentialID is a digest of everything that decides how a connection of the
-// relay to the apiserver is made: target, CA, server name and, in FrontProxy
-// only, the certificate. Two clusters with the same CredentialID still never
-// share a connection.
+// relay to the apiserver is made: target, CA, server name and the certificate
+// that it presents. Two clusters with the same CredentialID still never share a
+// connection.
 func (c *Cluster) CredentialID() string { return credentialID(c) }
+
+// EndpointID is a digest of where the apiserver is and what verifies it: target,
+// CA and server name.
+func (c *Cluster) EndpointID() string { return endpointID(c) }
 
 // SetID is a digest of everything a trust verdict is about: target, CA, server
 // name, front-proxy certificate, both prefixes and forward_uid. It does not
 // depend on the mode (TRUST-2).
 func (c *Cluster) SetID() string { return setID(c) }
 
-// presented is the certificate the relay shows to the apiserver, nil for none.
-func (c *Cluster) presented() *ClientCertificate {
-	if c.Mode != v1.ModeFrontProxy {
-		return nil
+// Presented is the certificate the relay shows to the apiserver, nil for none:
+// in Passthrough never the front-proxy certificate (ID-4).
+func (c *Cluster) Presented() *ClientCertificate {
+	if c.Mode == v1.ModeFrontProxy {
+		return c.FrontProxy
 	}
-	return c.FrontProxy
+	return c.ClientCert
 }

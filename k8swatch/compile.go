@@ -64,6 +64,7 @@ type held struct {
 	port       resolvedPort
 	service    string
 	frontProxy frontProxyState
+	clientCert heldClientCert
 	cluster    *Cluster
 	// reads is what the last compilation read, whether it was there or not.
 	reads []Change
@@ -186,21 +187,25 @@ func (b *builder) build() *Cluster {
 		Preparing:     mode == v1.ModePassthrough && (user != "" || group != ""),
 	}
 	own := slices.Concat(place.problems, ca.problems, auth.problems, b.references(), b.unsupported())
+	passing := b.clientCert(mode)
+	c.ClientCert, c.RecheckAt = passing.certificate, passing.recheckAt
+	c.TargetKnown = c.Enabled && len(place.problems) == 0 && ca.hash != unknownCAHash
 	var certificate presentable
 	if mode == v1.ModeFrontProxy || c.Preparing {
 		certificate = b.frontProxy(place.target.Canonical)
-		c.FrontProxy, c.RecheckAt = certificate.certificate, certificate.recheckAt
+		c.FrontProxy, c.RecheckAt = certificate.certificate, earliest(c.RecheckAt, certificate.recheckAt, b.now)
 		c.ClientCertSecret, c.ClientCertTarget = FrontProxySecret(b.key), place.target.Canonical
-		c.Probe = c.Enabled && c.FrontProxy != nil && len(place.problems) == 0 && ca.hash != unknownCAHash && b.prefixesValid()
+		c.Probe = c.TargetKnown && c.FrontProxy != nil && b.prefixesValid()
 	} else {
 		// A withdrawal would not be seen now: what is not looked at is not held.
 		b.held.frontProxy = frontProxyState{}
 	}
-	c.Ready = readiness(b.problems(mode, own, certificate.problems))
+	c.Ready = readiness(b.problems(mode, slices.Concat(own, passing.problems), certificate.problems))
 	if c.Preparing {
+		// FrontProxy refuses client_cert as a whole, whatever is in it.
 		c.Missing = conditions(b.problems(v1.ModeFrontProxy, own, certificate.problems))
 	}
-	c.Notices = b.notices(certificate.notices, slices.Concat(place.stale, ca.stale))
+	c.Notices = b.notices(slices.Concat(certificate.notices, passing.notices), slices.Concat(place.stale, ca.stale, passing.stale))
 	return c
 }
 

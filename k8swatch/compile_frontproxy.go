@@ -108,7 +108,7 @@ func examine(secret *corev1.Secret, last *frontProxySecret) *frontProxySecret {
 	if last != nil && last.pair.content == pairContent(crt, key) {
 		seen.pair = last.pair
 	} else {
-		seen.pair = parseKeyPair(crt, key)
+		seen.pair = parseKeyPair(crt, key, secretPair)
 	}
 	return seen
 }
@@ -146,8 +146,7 @@ func (s *frontProxyState) decide(label string, now time.Time) presentable {
 	if s.pair != nil && now.After(s.pair.certificate.Leaf.NotAfter) {
 		s.pair = nil
 	}
-	var p presentable
-	p.recheckAt = s.recheckAt(now)
+	p := presentable{recheckAt: nextLook(s.held(), s.seen.pair, now)}
 	switch {
 	case fault == "":
 	case s.pair == nil:
@@ -157,6 +156,14 @@ func (s *frontProxyState) decide(label string, now time.Time) presentable {
 			"%s cannot be used: %s; the previous certificate serves until %s", label, fault, timestamp(s.pair.certificate.Leaf.NotAfter))))
 	}
 	return p
+}
+
+// held is the certificate that may be presented, or nil.
+func (s *frontProxyState) held() *ClientCertificate {
+	if s.pair == nil {
+		return nil
+	}
+	return s.pair.certificate
 }
 
 // accept holds the pair of the Secret, or says why it cannot be used.
@@ -172,31 +179,6 @@ func (s *frontProxyState) accept(now time.Time) (fault string) {
 		s.pair = &acceptedPair{certificate: pair.certificate, annotations: s.seen.annotations}
 	}
 	return ""
-}
-
-// recheckAt is when the passing of time alone changes the answer.
-func (s *frontProxyState) recheckAt(now time.Time) time.Time {
-	var next time.Time
-	if s.pair != nil {
-		leaf := s.pair.certificate.Leaf
-		// A certificate is still valid at its NotAfter.
-		next = earliest(next, leaf.NotAfter.Add(time.Nanosecond), now)
-		next = earliest(next, expiringFrom(leaf), now)
-	}
-	if pair := s.seen.pair; pair.certificate != nil {
-		next = earliest(next, pair.leaf.NotBefore, now)
-		next = earliest(next, pair.leaf.NotAfter.Add(time.Nanosecond), now)
-	}
-	return next
-}
-
-// earliest returns the earlier of two times, of which candidate counts only
-// when it is still to come; zero is never.
-func earliest(current, candidate, now time.Time) time.Time {
-	if !candidate.After(now) || !current.IsZero() && current.Before(candidate) {
-		return current
-	}
-	return candidate
 }
 
 // mismatches compares what the admin wrote on the Secret with what the object

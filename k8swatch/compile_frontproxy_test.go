@@ -377,7 +377,7 @@ func TestFrontProxyProperties(t *testing.T) {
 					clear(allowed)
 				}
 				if seen = next; seen != nil && seen.Labels != nil {
-					if p := parseKeyPair(seen.Data["tls.crt"], seen.Data["tls.key"]); p.certificate != nil && !sameContent(seen, reserved) {
+					if p := parseKeyPair(seen.Data["tls.crt"], seen.Data["tls.key"], secretPair); p.certificate != nil && !sameContent(seen, reserved) {
 						allowed[p.certificate.Fingerprint] = true
 					}
 				}
@@ -409,7 +409,7 @@ func checkFrontProxy(rt *rapid.T, b *bench, c *Cluster, seen *corev1.Secret, all
 		rt.Fatalf("Ready %+v, certificate %v, Probe %v", c.Ready, c.FrontProxy != nil, c.Probe)
 	}
 	if seen != nil && seen.Labels != nil && seen.Annotations[FrontProxyTargetAnnotation] == c.Target.Canonical {
-		p := parseKeyPair(seen.Data["tls.crt"], seen.Data["tls.key"])
+		p := parseKeyPair(seen.Data["tls.crt"], seen.Data["tls.key"], secretPair)
 		if _, isReserved := (&frontProxySecret{pair: p}).reserved(); p.certificate != nil && !isReserved && validityFault(p.leaf, b.now) == "" &&
 			(c.FrontProxy == nil || c.FrontProxy.Fingerprint != p.certificate.Fingerprint) {
 			rt.Fatal("the good certificate of the Secret is not used")

@@ -288,7 +288,7 @@ func TestPreparation(t *testing.T) { // REC-7, TRUST-1
 		"disabled":                 {change: func(s *v1.ProxyKubeApiSpec) { inPreparation(s); s.Enabled = ptr(false) }, preparing: true, missing: []string{ReasonDisabled}},
 		"an unknown mode prepares": {change: func(s *v1.ProxyKubeApiSpec) { inPreparation(s); s.UpstreamAuth.Mode = "Future" }},
 		"another rule of admission": {change: func(s *v1.ProxyKubeApiSpec) { inPreparation(s); s.ClientCert = &v1.ClientCert{} },
-			preparing: true, probe: true, missing: []string{ReasonInvalidSpec, ReasonInvalidSpec}},
+			preparing: true, probe: true, missing: []string{ReasonInvalidSpec}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

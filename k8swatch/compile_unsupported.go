@@ -12,9 +12,6 @@ import (
 // (API-8). A block that is switched off restricts nothing.
 func (b *builder) unsupported() []problem {
 	var problems []problem
-	if b.spec.ClientCert != nil {
-		problems = append(problems, unsupported("spec.client_cert", ""))
-	}
 	problems = append(problems, b.unsupportedAuth()...)
 	if s := b.spec.SecurityConfig; s != nil && isTrue(s.Enabled) {
 		if len(s.AllowedResources) > 0 {

@@ -32,7 +32,6 @@ func TestFieldsThatAreNotBuilt(t *testing.T) { // API-8
 			s.AuthConfig = &v1.AuthConfig{DisableValidation: true, TokenExchange: &v1.TokenExchange{Enabled: true}}
 		}, "spec.auth_config.token_exchange is not supported by this version"},
 		"token_exchange off": {func(s *v1.ProxyKubeApiSpec) { s.AuthConfig.TokenExchange = &v1.TokenExchange{TokenURL: "https://idp"} }, ""},
-		"client_cert":        {func(s *v1.ProxyKubeApiSpec) { s.ClientCert = &v1.ClientCert{} }, "spec.client_cert is not supported by this version"},
 		"allowed_resources":  {func(s *v1.ProxyKubeApiSpec) { s.SecurityConfig = &v1.SecurityConfig{AllowedResources: allow} }, "spec.security_config.allowed_resources is not supported by this version"},
 		"allowed_ressources": {func(s *v1.ProxyKubeApiSpec) {
 			s.SecurityConfig = &v1.SecurityConfig{Enabled: ptr(true), AllowedRessources: allow}

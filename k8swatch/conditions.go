@@ -38,6 +38,15 @@ const (
 // ReasonPrepared is the reason of a FrontProxyNotReady that is False.
 const ReasonPrepared = "Prepared"
 
+// The reasons of Reachable (REC-6).
+const (
+	ReasonAnswered      = "Answered"
+	ReasonConnectFailed = "ConnectFailed"
+	ReasonTLSFailed     = "TLSFailed"
+	ReasonServerError   = "ServerError"
+	ReasonAgentAbsent   = "AgentAbsent"
+)
+
 // The statuses of a condition, as metav1.ConditionStatus spells them.
 const (
 	StatusTrue    = "True"

@@ -49,13 +49,19 @@ func (d digest) list(fields [][]byte) {
 
 func (d digest) sum() string { return hex.EncodeToString(d.h.Sum(nil)) }
 
+func endpointID(c *Cluster) string {
+	d := newDigest("endpoint")
+	writeEndpoint(d, c)
+	return d.sum()
+}
+
 // credentialID leaves the front-proxy certificate out in Passthrough, where the
 // relay does not present it (ID-4): preparation never touches the relay (REC-7),
 // and a switch of mode needs connections of its own.
 func credentialID(c *Cluster) string {
 	d := newDigest("credential")
 	writeEndpoint(d, c)
-	writeCertificate(d, c.presented())
+	writeCertificate(d, c.Presented())
 	return d.sum()
 }
 
@@ -121,10 +127,11 @@ func sameCluster(a, b *Cluster) bool {
 		return false
 	}
 	x, y := *a, *b
-	if x.FrontProxy != y.FrontProxy || (x.CA == nil) != (y.CA == nil) || !sameJWT(x.Auth.JWT, y.Auth.JWT) {
+	if x.FrontProxy != y.FrontProxy || x.ClientCert != y.ClientCert || (x.CA == nil) != (y.CA == nil) || !sameJWT(x.Auth.JWT, y.Auth.JWT) {
 		return false
 	}
-	x.CA, y.CA, x.FrontProxy, y.FrontProxy, x.Auth.JWT, y.Auth.JWT = nil, nil, nil, nil, nil, nil
+	x.CA, x.FrontProxy, x.ClientCert, x.Auth.JWT = nil, nil, nil, nil
+	y.CA, y.FrontProxy, y.ClientCert, y.Auth.JWT = nil, nil, nil, nil
 	return reflect.DeepEqual(x, y)
 }
 

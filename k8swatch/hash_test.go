@@ -30,10 +30,13 @@ func drawSet(t *rapid.T) *Cluster {
 	if rapid.Bool().Draw(t, "pool") {
 		c.CA = x509.NewCertPool()
 	}
-	if rapid.Bool().Draw(t, "certificate") {
-		c.FrontProxy = &ClientCertificate{}
+	for _, into := range []**ClientCertificate{&c.FrontProxy, &c.ClientCert} {
+		if !rapid.Bool().Draw(t, "certificate") {
+			continue
+		}
+		*into = &ClientCertificate{}
 		for _, der := range rapid.SliceOfN(word, 1, 3).Draw(t, "chain") {
-			c.FrontProxy.TLS.Certificate = append(c.FrontProxy.TLS.Certificate, []byte(der))
+			(*into).TLS.Certificate = append((*into).TLS.Certificate, []byte(der))
 		}
 	}
 	return c
@@ -57,7 +60,7 @@ func TestDigestsTellClustersApart(t *testing.T) {
 		a, b := drawSet(t), drawSet(t)
 		if rapid.Bool().Draw(t, "alike") {
 			*b = *a
-			switch rapid.IntRange(0, 6).Draw(t, "change") {
+			switch rapid.IntRange(0, 7).Draw(t, "change") {
 			case 0:
 				b.UserPrefix, b.GroupPrefix = b.GroupPrefix, b.UserPrefix
 			case 1:
@@ -70,15 +73,20 @@ func TestDigestsTellClustersApart(t *testing.T) {
 				b.Mode = v1.ModeFrontProxy
 			case 5:
 				b.Key.Name, b.Generation, b.RequiredGroup = "x", 9, "g"
+			case 6:
+				b.FrontProxy, b.ClientCert = b.ClientCert, b.FrontProxy
 			}
 		}
 		if (a.SetID() == b.SetID()) != (set(a) == set(b)) {
 			t.Fatalf("SetID of %+v and %+v", a, b)
 		}
-		if (a.CredentialID() == b.CredentialID()) != (endpoint(a, a.presented()) == endpoint(b, b.presented())) {
+		if (a.CredentialID() == b.CredentialID()) != (endpoint(a, a.Presented()) == endpoint(b, b.Presented())) {
 			t.Fatalf("CredentialID of %+v and %+v", a, b)
 		}
-		if a.SetID() == a.CredentialID() {
+		if (a.EndpointID() == b.EndpointID()) != (endpoint(a, nil) == endpoint(b, nil)) {
+			t.Fatalf("EndpointID of %+v and %+v", a, b)
+		}
+		if a.SetID() == a.CredentialID() || a.EndpointID() == a.CredentialID() {
 			t.Fatal("digests of different things are equal")
 		}
 	})
@@ -98,6 +106,7 @@ func TestSameCluster(t *testing.T) {
 		"ready":       func(c *Cluster) { c.Ready.Message = "x" },
 		"pool":        func(c *Cluster) { c.CA = x509.NewCertPool() },
 		"certificate": func(c *Cluster) { c.FrontProxy = &ClientCertificate{TLS: tls.Certificate{}} },
+		"client_cert": func(c *Cluster) { c.ClientCert = &ClientCertificate{TLS: tls.Certificate{}} },
 		"jwt":         func(c *Cluster) { c.Auth.JWT = make([]JWT, 1) },
 		"no jwt":      func(c *Cluster) { c.Auth.JWT = nil },
 		"recheck":     func(c *Cluster) { c.RecheckAt = testNow },
@@ -117,7 +126,7 @@ func TestSameCluster(t *testing.T) {
 
 // A field added to Cluster is compared, or this test says where to think of it.
 func TestSameClusterKnowsAllThatCannotBeCompared(t *testing.T) {
-	special := map[string]bool{"CA": true, "FrontProxy": true, "Auth": true}
+	special := map[string]bool{"CA": true, "FrontProxy": true, "ClientCert": true, "Auth": true}
 	for _, f := range reflect.VisibleFields(reflect.TypeOf(Cluster{})) {
 		switch f.Type.Kind() {
 		case reflect.Pointer, reflect.Interface, reflect.Func, reflect.Map, reflect.Chan:

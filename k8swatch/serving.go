@@ -169,7 +169,7 @@ func parseServing(secret *corev1.Secret) (*tls.Certificate, error) {
 	if secret.Type != corev1.SecretTypeTLS {
 		return nil, errNotTLS
 	}
-	pair, leaf, err := matchKeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	pair, leaf, err := matchKeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey], secretPair)
 	if err != nil {
 		return nil, err
 	}

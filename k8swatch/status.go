@@ -29,6 +29,10 @@ type TrustState struct {
 	Since     time.Time
 	LastProbe time.Time
 	Message   string
+	// ClientCertIsIdentity says whom the apiserver took the client_cert of a
+	// cluster in Passthrough for (CERT-9); empty while it is not known to be
+	// anybody.
+	ClientCertIsIdentity string
 }
 
 // StatusInput is everything a status is made from.
@@ -50,11 +54,15 @@ type StatusInput struct {
 // the object itself closes. Age plays no part, since a set that a verdict
 // closed is opened by Trusted only (TRUST-4).
 func EffectiveReady(c *Cluster, t TrustState) Condition {
-	if c.Ready.Status != StatusTrue || c.Mode != v1.ModeFrontProxy {
+	if c.Ready.Status != StatusTrue {
 		return c.Ready
 	}
-	if refused, ok := trustRefusal(t); ok {
-		return refused
+	if c.Mode == v1.ModeFrontProxy {
+		if refused, ok := trustRefusal(t); ok {
+			return refused
+		}
+	} else if c.ClientCert != nil && t.ClientCertIsIdentity != "" {
+		return Condition{Type: ConditionReady, Status: StatusFalse, Reason: ReasonClientCertIsIdentity, Message: t.ClientCertIsIdentity}
 	}
 	return c.Ready
 }
@@ -76,9 +84,11 @@ func trustRefusal(t TrustState) (Condition, bool) {
 	return ready, true
 }
 
-// TrustRefusalInStatus returns the trust reason that a status gives for Ready.
-// It may close a cluster on a replica that did not probe itself; nothing in a
-// status may open one, since others than the proxy can write it (TRUST-4).
+// TrustRefusalInStatus returns the reason that a status gives for Ready, when it
+// is one that only asking the apiserver can give: a trust reason, or
+// ClientCertIsIdentity. It may close a cluster on a replica that did not probe
+// itself; nothing in a status may open one, since others than the proxy can
+// write it (TRUST-4).
 func TrustRefusalInStatus(status *v1.ProxyKubeApiStatus) (Condition, bool) {
 	if status == nil {
 		return Condition{}, false
@@ -87,7 +97,8 @@ func TrustRefusalInStatus(status *v1.ProxyKubeApiStatus) (Condition, bool) {
 		if c.Type != ConditionReady || c.Status != metav1.ConditionFalse {
 			continue
 		}
-		if c.Reason == ReasonFrontProxyNotTrusted || c.Reason == ReasonUpstreamIdentityNotHonoured {
+		switch c.Reason {
+		case ReasonFrontProxyNotTrusted, ReasonUpstreamIdentityNotHonoured, ReasonClientCertIsIdentity:
 			return Condition{Type: c.Type, Status: StatusFalse, Reason: c.Reason, Message: bounded(c.Message, maxMessage)}, true
 		}
 	}

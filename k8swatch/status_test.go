@@ -194,7 +194,7 @@ func TestPreparationInTheStatus(t *testing.T) { // REC-7
 		"unknown why": {inPreparation, probed(v1.TrustUnknown, "dial"), "True", ConditionFrontProxyNotReady, "UpstreamTrustUnknown: dial"},
 		"rejected":    {inPreparation, probed(v1.TrustRejected, "401"), "True", ConditionFrontProxyNotReady, "FrontProxyNotTrusted: 401"},
 		"not honoured, and more": {func(s *v1.ProxyKubeApiSpec) { inPreparation(s); s.Enabled = ptr(true); s.ClientCert = &v1.ClientCert{} }, probed(v1.TrustNotHonoured, "saw x"), "True", ConditionFrontProxyNotReady,
-			"InvalidSpec: spec.client_cert: client_cert cannot be used with FrontProxy; InvalidSpec: spec.client_cert is not supported by this version; UpstreamIdentityNotHonoured: saw x"},
+			"InvalidSpec: spec.client_cert: client_cert cannot be used with FrontProxy; UpstreamIdentityNotHonoured: saw x"},
 		"no verdict possible": {func(s *v1.ProxyKubeApiSpec) { inPreparation(s); s.UpstreamAuth.GroupPrefix = nil }, probed(v1.TrustTrusted, ""), "True", ConditionFrontProxyNotReady,
 			"InvalidSpec: spec.upstream_auth.group_prefix: group_prefix is required"},
 	}
@@ -289,6 +289,7 @@ func TestTrustRefusalInStatus(t *testing.T) { // TRUST-4
 		"empty":        {&v1.ProxyKubeApiStatus{}, ""},
 		"rejected":     {status("Ready", ReasonFrontProxyNotTrusted, "False"), ReasonFrontProxyNotTrusted},
 		"not honoured": {status("Ready", ReasonUpstreamIdentityNotHonoured, "False"), ReasonUpstreamIdentityNotHonoured},
+		"an identity":  {status("Ready", ReasonClientCertIsIdentity, "False"), ReasonClientCertIsIdentity},
 		"True":         {status("Ready", ReasonFrontProxyNotTrusted, "True"), ""},
 		"other reason": {status("Ready", ReasonDisabled, "False"), ""},
 		"other type":   {status("Reachable", ReasonFrontProxyNotTrusted, "False"), ""},

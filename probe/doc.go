@@ -1,6 +1,7 @@
-// Package probe asks an apiserver whether it honours the proxy.
+// Package probe asks an apiserver whether it honours the proxy, what it takes a
+// client certificate for, and whether it answers.
 //
-// One probe is a SelfSubjectReview sent as the relay would send a request:
+// Check, one probe, is a SelfSubjectReview sent as the relay would send a request:
 // over the same connection, with the same certificate, and with an identity
 // asserted by the same code (package identity). The identity is made up for
 // the purpose: a name, a group and a fresh random extra value under the
@@ -11,6 +12,10 @@
 //	Rejected      401: it does not verify the certificate as a front proxy's
 //	NotHonoured   201 with another name, or without group, extra or uid
 //	Unknown       anything else; it proves nothing
+//
+// CheckClientCert is for a certificate that must be nobody's: it asks whom the
+// apiserver sees in a request with that certificate and no other credential.
+// Reach asks whether there is an apiserver at all, as nobody.
 //
 // # Threat model
 //

@@ -18,12 +18,10 @@ import (
 // judge compares who the apiserver saw with who was asserted. More groups than
 // asserted are no fault: the apiserver adds system:authenticated.
 func judge(body []byte, asserted *identity.Forwarded) Verdict {
-	var review authenticationv1.SelfSubjectReview
-	if err := json.Unmarshal(body, &review); err != nil || review.Kind != "SelfSubjectReview" ||
-		review.APIVersion != authenticationv1.SchemeGroupVersion.String() {
+	seen, ok := reviewedUser(body)
+	if !ok {
 		return unknown("the apiserver's answer to the probe is no SelfSubjectReview")
 	}
-	seen := review.Status.UserInfo
 	var missing []string
 	for _, group := range asserted.Groups {
 		if !slices.Contains(seen.Groups, group) {
@@ -49,6 +47,16 @@ func judge(body []byte, asserted *identity.Forwarded) Verdict {
 		return Verdict{Trust: v1.TrustTrusted}
 	}
 	return Verdict{Trust: v1.TrustNotHonoured, Message: bounded(message)}
+}
+
+// reviewedUser is whom the answer to a SelfSubjectReview names.
+func reviewedUser(body []byte) (authenticationv1.UserInfo, bool) {
+	var review authenticationv1.SelfSubjectReview
+	if err := json.Unmarshal(body, &review); err != nil || review.Kind != "SelfSubjectReview" ||
+		review.APIVersion != authenticationv1.SchemeGroupVersion.String() {
+		return authenticationv1.UserInfo{}, false
+	}
+	return review.Status.UserInfo, true
 }
 
 // forbidden is an apiserver whose authorizer keeps the review from the user it

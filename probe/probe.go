@@ -35,23 +35,6 @@ const (
 	maxMessage = 256
 )
 
-// Verdict is what one probe found out (TRUST-1).
-type Verdict struct {
-	Trust v1.Trust
-	// Message says why the verdict is not Trusted: one line, printable, at
-	// most 256 characters. It may quote what the apiserver sent, and nothing of
-	// a credential.
-	Message string
-	// NamesAssertedUser marks the Unknown of an apiserver that forbids the
-	// review itself, in words that name the asserted user: it did believe the
-	// proxy (TRUST-3).
-	NamesAssertedUser bool
-}
-
-func unknown(format string, args ...any) Verdict {
-	return Verdict{Trust: v1.TrustUnknown, Message: bounded(fmt.Sprintf(format, args...))}
-}
-
 // Check probes once. rt is the connection of the relay, base the apiserver with
 // its path base, s the prefixes of the cluster. It takes 10 s at most, or what
 // ctx allows. Redirects are not followed.
@@ -61,35 +44,19 @@ func Check(ctx context.Context, rt http.RoundTripper, base *url.URL, s identity.
 		// Admission and compilation keep such prefixes out.
 		return unknown("the probe was not sent: %s", refused.Message())
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	req, err := request(ctx, base, asserted)
-	if err != nil {
-		return unknown("the probe was not sent: %v", err)
-	}
-	res, err := rt.RoundTrip(req)
-	if err != nil {
-		return unanswered(ctx, err)
-	}
-	defer res.Body.Close()
-	switch res.StatusCode {
-	case http.StatusUnauthorized:
+	a, fault := ask(ctx, rt, base, asserted)
+	switch {
+	case fault != "":
+		return unknown("%s", fault)
+	case a.code == http.StatusUnauthorized:
 		return Verdict{Trust: v1.TrustRejected, Message: "the apiserver answered 401: --requestheader-client-ca-file does not verify " +
 			"the proxy's certificate, or --requestheader-allowed-names does not hold its CN"}
-	case http.StatusCreated, http.StatusForbidden:
-	default:
-		return unknown("the apiserver answered %d to the probe", res.StatusCode)
+	case a.code == http.StatusForbidden:
+		return forbidden(a.body, asserted)
+	case a.code == http.StatusCreated:
+		return judge(a.body, asserted)
 	}
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
-	switch {
-	case err != nil:
-		return unanswered(ctx, err)
-	case len(body) > maxAnswer:
-		return unknown("the apiserver answered %d to the probe with more than 1 MiB", res.StatusCode)
-	case res.StatusCode == http.StatusForbidden:
-		return forbidden(body, asserted)
-	}
-	return judge(body, asserted)
+	return unknown("the apiserver answered %d to the probe", a.code)
 }
 
 // probeIdentity is nobody: its name and group are known, the rest is random,
@@ -103,29 +70,67 @@ func probeIdentity() *identity.Identity {
 	}
 }
 
-func request(ctx context.Context, base *url.URL, asserted *identity.Forwarded) (*http.Request, error) {
-	// Not JoinPath, which would clean a path base that the relay leaves as it is.
-	target := base.Scheme + "://" + base.Host + strings.TrimSuffix(base.EscapedPath(), "/") + reviewPath
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, strings.NewReader(review))
+// reply is what an apiserver said to a review. The body is read of a 201 and of
+// a 403 only.
+type reply struct {
+	code int
+	body []byte
+}
+
+// ask sends one SelfSubjectReview, with an identity to assert or without any. A
+// fault says in words what kept it from an answer.
+func ask(ctx context.Context, rt http.RoundTripper, base *url.URL, asserted *identity.Forwarded) (a reply, fault string) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	req, err := request(ctx, base, http.MethodPost, reviewPath, strings.NewReader(review))
 	if err != nil {
-		return nil, fmt.Errorf("making the review: %w", err)
+		return reply{}, "the probe was not sent: " + err.Error()
+	}
+	req.Header["Content-Type"] = []string{"application/json"}
+	if asserted != nil {
+		asserted.Assert(req.Header)
+	}
+	res, err := rt.RoundTrip(req)
+	if err != nil {
+		return reply{}, unanswered(ctx, err)
+	}
+	defer res.Body.Close()
+	a.code = res.StatusCode
+	if a.code != http.StatusCreated && a.code != http.StatusForbidden {
+		return a, ""
+	}
+	a.body, err = io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return reply{}, unanswered(ctx, err)
+	case len(a.body) > maxAnswer:
+		return reply{}, fmt.Sprintf("the apiserver answered %d to the probe with more than 1 MiB", a.code)
+	}
+	return a, ""
+}
+
+// request is a request of the proxy's own, without a credential.
+func request(ctx context.Context, base *url.URL, method, path string, body io.Reader) (*http.Request, error) {
+	// Not JoinPath, which would clean a path base that the relay leaves as it is.
+	target := base.Scheme + "://" + base.Host + strings.TrimSuffix(base.EscapedPath(), "/") + path
+	req, err := http.NewRequestWithContext(ctx, method, target, body)
+	if err != nil {
+		return nil, fmt.Errorf("making the request: %w", err)
 	}
 	req.Header = http.Header{
-		"Content-Type": {"application/json"},
-		"Accept":       {"application/json"},
-		"User-Agent":   {Name},
+		"Accept":     {"application/json"},
+		"User-Agent": {Name},
 	}
-	asserted.Assert(req.Header)
 	return req, nil
 }
 
 // unanswered says what kept the probe from an answer.
-func unanswered(ctx context.Context, err error) Verdict {
+func unanswered(ctx context.Context, err error) string {
 	var timeout net.Error
 	if ctx.Err() != nil || errors.As(err, &timeout) && timeout.Timeout() {
-		return unknown("the apiserver did not answer the probe in time")
+		return "the apiserver did not answer the probe in time"
 	}
-	return unknown("the probe got no answer: %s", kindOf(err))
+	return "the probe got no answer: " + kindOf(err)
 }
 
 // kindOf says what kind of trouble a connection had. The error itself may hold
