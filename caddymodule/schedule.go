@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"container/heap"
 	"context"
 	"math/rand/v2"
 	"sync"
@@ -28,7 +29,7 @@ const (
 	untried   manners = iota // never asked
 	answering                // its last round was answered, and soon
 	silent                   // it was not
-	kinds     = 3
+	kinds
 )
 
 // lane is a number of slots.
@@ -43,9 +44,37 @@ type appointment struct {
 	asked   subject
 	manners manners
 	due     time.Time
+	// index is the place in the queue of its manners, -1 outside of it: while
+	// a round is under way, and when the cluster is gone.
+	index int
 	// lane is the one whose slot the round under way holds, nil while there
 	// is none.
 	lane *lane
+}
+
+// queue is the appointments that wait, by the time they are due (heap.Interface).
+type queue []*appointment
+
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
+
+func (q queue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+
+func (q *queue) Push(x any) {
+	a := x.(*appointment)
+	a.index = len(*q)
+	*q = append(*q, a)
+}
+
+func (q *queue) Pop() any {
+	last := len(*q) - 1
+	a := (*q)[last]
+	(*q)[last], *q = nil, (*q)[:last]
+	a.index = -1
+	return a
 }
 
 // schedule gives each cluster its own time, an interval after the last, a tenth
@@ -64,6 +93,7 @@ type schedule struct {
 	leads        bool
 	seen         *snapshot // that appointments were last made for
 	appointments map[k8swatch.Key]*appointment
+	waiting      [kinds]queue
 	// spread is the time over which new appointments are spread.
 	spread time.Duration
 	// quick and slow are the lanes of answering targets and of the others.
@@ -109,7 +139,9 @@ func (s *schedule) lead(leads bool) {
 	if leads && !s.leads {
 		// What was known of due times is another leader's business by now.
 		// Rounds that are still under way end without one.
-		clear(s.appointments)
+		for key := range s.appointments {
+			s.cancel(key)
+		}
 		s.seen, s.spread = nil, min(newLeaderWithin, s.interval/2)
 	}
 	s.leads = leads
@@ -144,36 +176,59 @@ func (s *schedule) follow(now time.Time) {
 	}
 	for key, c := range snap.clusters {
 		about, ok := c.subject()
-		if !ok {
-			delete(s.appointments, key)
-			continue
-		}
 		a := s.appointments[key]
-		if a == nil {
-			due := now
-			if s.spread > 0 {
-				due = now.Add(rand.N(s.spread))
-			}
-			a = &appointment{due: due}
+		switch {
+		case !ok:
+			s.cancel(key)
+			continue
+		case a == nil:
+			a = &appointment{due: now.Add(s.delay()), index: -1}
 			s.appointments[key] = a
+			s.wait(a)
+		case a.lane == nil && about != a.asked:
+			s.leave(a)
+			a.renew(about, now)
+			s.wait(a)
 		}
 		a.cluster = c
-		if a.lane == nil && a.asked != (subject{}) {
-			a.renew(about, now)
-		}
 	}
 	for key := range s.appointments {
 		if snap.clusters[key] == nil {
-			delete(s.appointments, key)
+			s.cancel(key)
 		}
 	}
 	s.seen, s.spread = snap, 0
 }
 
+// delay spreads the first appointments of a new leader.
+func (s *schedule) delay() time.Duration {
+	if s.spread <= 0 {
+		return 0
+	}
+	return rand.N(s.spread)
+}
+
+func (s *schedule) wait(a *appointment) { heap.Push(&s.waiting[a.manners], a) }
+
+func (s *schedule) leave(a *appointment) {
+	if a.index >= 0 {
+		heap.Remove(&s.waiting[a.manners], a.index)
+	}
+}
+
+// cancel forgets an appointment. A round under way ends without another.
+func (s *schedule) cancel(key k8swatch.Key) {
+	if a := s.appointments[key]; a != nil {
+		s.leave(a)
+		a.cluster = nil
+		delete(s.appointments, key)
+	}
+}
+
 // renew brings a round forward that is about something else than the last one.
 func (a *appointment) renew(about subject, now time.Time) {
-	if about == a.asked {
-		return
+	if about == a.asked || a.asked == (subject{}) {
+		return // the same, or never asked and so due already
 	}
 	if about.endpoint != a.asked.endpoint {
 		a.manners = untried
@@ -183,31 +238,32 @@ func (a *appointment) renew(about subject, now time.Time) {
 	}
 }
 
-// next returns a round to start and the lane to start it in; or how long there
-// is none, if no round ends and nothing changes before.
+// next takes a round to start out of its queue, with the lane to start it in;
+// or says how long there is none, if no round ends and nothing changes before.
 func (s *schedule) next(now time.Time) (*appointment, *lane, time.Duration) {
-	var first [kinds]*appointment // the one that is due longest, of each kind
+	var due [kinds]bool
 	wait := s.interval
-	for _, a := range s.appointments {
+	for kind, q := range s.waiting {
 		switch {
-		case a.lane != nil:
-		case a.due.After(now):
-			wait = min(wait, a.due.Sub(now))
-		case first[a.manners] == nil || a.due.Before(first[a.manners].due):
-			first[a.manners] = a
+		case len(q) == 0:
+		case q[0].due.After(now):
+			wait = min(wait, q[0].due.Sub(now))
+		default:
+			due[kind] = true
 		}
 	}
+	take := func(kind manners) *appointment { return heap.Pop(&s.waiting[kind]).(*appointment) }
 	// Nobody knows yet how those behave that were never asked: they use what
 	// the answering ones leave, and go before those that did not answer.
-	switch fresh := first[untried]; {
-	case s.quick.free() && first[answering] != nil:
-		return first[answering], &s.quick, 0
-	case s.quick.free() && fresh != nil:
-		return fresh, &s.quick, 0
-	case s.slow.free() && fresh != nil:
-		return fresh, &s.slow, 0
-	case s.slow.free() && first[silent] != nil:
-		return first[silent], &s.slow, 0
+	switch {
+	case s.quick.free() && due[answering]:
+		return take(answering), &s.quick, 0
+	case s.quick.free() && due[untried]:
+		return take(untried), &s.quick, 0
+	case s.slow.free() && due[untried]:
+		return take(untried), &s.slow, 0
+	case s.slow.free() && due[silent]:
+		return take(silent), &s.slow, 0
 	}
 	return nil, nil, wait
 }
@@ -253,9 +309,11 @@ func (s *schedule) end(a *appointment, began time.Time, firstRound, answered boo
 		a.manners = answering
 	}
 	a.due = began.Add(s.pause(firstRound))
-	if about, ok := a.cluster.subject(); ok {
+	if a.cluster != nil {
 		// The cluster may have changed during the round.
+		about, _ := a.cluster.subject()
 		a.renew(about, now)
+		s.wait(a)
 	}
 	s.poke()
 }

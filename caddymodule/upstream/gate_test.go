@@ -46,6 +46,72 @@ func TestGateVerdicts(t *testing.T) {
 	}
 }
 
+// CERT-9: the same table for a client certificate, which nothing short of a
+// proof opens.
+func TestGateOfClientCert(t *testing.T) {
+	verdicts := map[string]probe.CertVerdict{
+		"P": {Seen: probe.SeenNobody}, "I": {Seen: probe.SeenIdentity, Message: "carol"}, "U": {Seen: probe.SeenUnknown, Message: "503"},
+	}
+	for sequence, open := range map[string]bool{
+		"P": true, "I": false, "U": false,
+		"PP": true, "PI": false, "PU": true, "IP": true, "II": false, "IU": false, "UP": true, "UI": false, "UU": false,
+		"PUI": false, "PIU": false, "PIP": true, "IUP": true, "PUU": true,
+	} {
+		t.Run(sequence, func(t *testing.T) {
+			g := NewGate[probe.CertVerdict](nil)
+			for _, v := range strings.Split(sequence, "") {
+				g.Observe(verdicts[v])
+			}
+			if g.Open() != open {
+				t.Errorf("open: %t", g.Open())
+			}
+		})
+	}
+}
+
+// TRUST-4: the word of another closes, is no check of its own, and only a pass
+// opens after it.
+func TestGateRefuse(t *testing.T) {
+	for _, before := range [][]probe.Verdict{nil, {trusted}, {named}, {unknown}, {rejected}} {
+		g := NewGate[probe.Verdict](func() {})
+		for _, v := range before {
+			g.Observe(v)
+		}
+		checked := g.State().Checked
+		g.Refuse(notHonoured)
+		if s := g.State(); g.Open() || !g.Refused() || s.Verdict != notHonoured || s.Checked != checked {
+			t.Errorf("after %v: open %t, state %+v", before, g.Open(), s)
+		}
+		for _, v := range []probe.Verdict{unknown, named, rejected} {
+			if g.Observe(v); g.Open() {
+				t.Errorf("%v opens", v)
+			}
+		}
+		if g.Observe(trusted); !g.Open() || g.Refused() {
+			t.Error("Trusted does not open")
+		}
+	}
+}
+
+func TestGateTellsChanges(t *testing.T) {
+	told := 0
+	g := NewGate[probe.Verdict](func() { told++ })
+	for i, step := range []struct {
+		verdict probe.Verdict
+		news    bool
+	}{
+		{unknown, true}, {named, false}, {trusted, true}, {trusted, false}, {unknown, true}, {rejected, true},
+		// An Unknown after a refusal changes nothing.
+		{unknown, false}, {notHonoured, true}, {trusted, true},
+	} {
+		before := told
+		g.Observe(step.verdict)
+		if (told > before) != step.news {
+			t.Errorf("step %d, %v: told %t", i, step.verdict, told > before)
+		}
+	}
+}
+
 func TestGateState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate[probe.Verdict](nil)
