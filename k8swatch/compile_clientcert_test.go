@@ -16,11 +16,11 @@ import (
 
 const mtlsRead = "Secret team-a/mtls"
 
-func keyOf(name, key string) *v1.KeyReference { return &v1.KeyReference{Name: name, Key: key} }
+func refTo(name, key string) *v1.KeyReference { return &v1.KeyReference{Name: name, Key: key} }
 
 // withClientCert reads both halves from Secret team-a/mtls.
 func withClientCert(s *v1.ProxyKubeApiSpec) {
-	s.ClientCert = &v1.ClientCert{Cert: v1.CertSource{Secret: keyOf("mtls", "tls.crt")}, Key: v1.CertSource{Secret: keyOf("mtls", "tls.key")}}
+	s.ClientCert = &v1.ClientCert{Cert: v1.CertSource{Secret: refTo("mtls", "tls.crt")}, Key: v1.CertSource{Secret: refTo("mtls", "tls.key")}}
 }
 
 func (b *bench) putMTLS(pair pemPair, change ...func(*corev1.Secret)) {
@@ -51,8 +51,8 @@ func wantClientCert(t *testing.T, c *Cluster, pair *pemPair) {
 func TestClientCertSources(t *testing.T) { // CERT-9
 	good := certificate(t)
 	inline := func(data []byte) v1.CertSource { return v1.CertSource{Cert: base64PEM(data)} }
-	secret := func(key string) v1.CertSource { return v1.CertSource{Secret: keyOf("mtls", key)} }
-	configMap := func(key string) v1.CertSource { return v1.CertSource{ConfigMap: keyOf("mtls", key)} }
+	secret := func(key string) v1.CertSource { return v1.CertSource{Secret: refTo("mtls", key)} }
+	configMap := func(key string) v1.CertSource { return v1.CertSource{ConfigMap: refTo("mtls", key)} }
 	broken := "%"
 	tests := map[string]struct {
 		cert, key v1.CertSource
@@ -214,7 +214,7 @@ func TestClientCertInheritsNothing(t *testing.T) {
 		"another Secret": {func(b *bench) { b.spec().ClientCert.Cert.Secret.Name = "other" }, ReasonReferenceNotFound},
 		"another key":    {func(b *bench) { b.spec().ClientCert.Key.Secret.Key = "other" }, ReasonReferenceNotFound},
 		"another kind": {func(b *bench) {
-			b.spec().ClientCert.Key = v1.CertSource{ConfigMap: keyOf("mtls", "tls.key")}
+			b.spec().ClientCert.Key = v1.CertSource{ConfigMap: refTo("mtls", "tls.key")}
 		}, ReasonReferenceNotFound},
 		"another namespace": {func(b *bench) { b.spec().ClientCert.Cert.Secret.Namespace = ptr("team-b") }, ReasonInvalidSpec},
 		"a Secret of the proxy by name": {func(b *bench) {
@@ -303,7 +303,7 @@ func TestTargetKnown(t *testing.T) {
 		"not ready": {func(s *v1.ProxyKubeApiSpec) { s.ProxyGroup = ptr("") }, true},
 		"disabled":  {func(s *v1.ProxyKubeApiSpec) { s.Enabled = ptr(false) }, false},
 		"bad URL":   {func(s *v1.ProxyKubeApiSpec) { s.Service.ExternalService.URL = "http://x" }, false},
-		"no CA":     {func(s *v1.ProxyKubeApiSpec) { s.Cert = &v1.CertSource{Secret: keyOf("none", "ca.crt")} }, false},
+		"no CA":     {func(s *v1.ProxyKubeApiSpec) { s.Cert = &v1.CertSource{Secret: refTo("none", "ca.crt")} }, false},
 		"no Service": {func(s *v1.ProxyKubeApiSpec) {
 			s.Service = v1.Service{KubernetesService: &v1.KubernetesService{Name: "k"}}
 		}, false},
