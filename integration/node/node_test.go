@@ -123,11 +123,27 @@ func testNode(t *testing.T, n *node.Node) {
 			}
 		}
 	})
+	t.Run("apiserver away", func(t *testing.T) { testSuspend(t, n) })
 	t.Run("helm", func(t *testing.T) {
 		if r := n.Helm(t, "list", "--all-namespaces"); r.ExitCode != 0 || !strings.HasPrefix(r.Stdout, "NAME") {
 			t.Errorf("helm list: %+v", r)
 		}
 	})
+}
+
+// testSuspend checks that a node lives through an apiserver that is down, and
+// starts pods afterwards.
+func testSuspend(t *testing.T, n *node.Node) {
+	k := n.Kubectl(t)
+	n.API.Suspend()
+	if r := k.MustEnd(t, "get", "pods"); r.ExitCode == 0 {
+		t.Errorf("the apiserver answers: %+v", r)
+	}
+	if err := n.API.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	k.MustRun(t, "scale", "deployment/web", "--replicas=3")
+	k.MustRun(t, "rollout", "status", "deployment/web", "--timeout=120s")
 }
 
 // pods are those of the Deployment that are not being deleted.
