@@ -30,7 +30,11 @@ http://:9180 {
 	log audit {
 		include proxyauth.audit
 	}
-{{- if eq .Values.tls.mode "acme" }}
+{{- if eq .Values.tls.mode "secret" }}
+
+	# Redirects would need port 80, which the pod may not listen on.
+	auto_https disable_redirects
+{{- else if eq .Values.tls.mode "acme" }}
 
 	http_port 8080
 	https_port 8443

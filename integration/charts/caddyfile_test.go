@@ -1,0 +1,154 @@
+package charts
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/proxy"
+)
+
+// caddy runs a command of the program on a rendered Caddyfile, as a pod would
+// but with a kubeconfig.
+func caddy(t *testing.T, command, text string) (stdout []byte, messages string) {
+	t.Helper()
+	binary, err := proxy.Binary(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	file, kubeconfig := filepath.Join(dir, "Caddyfile"), filepath.Join(dir, "kubeconfig")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	// Nobody listens there: validation asks nobody.
+	if err := kube.WriteKubeconfig(kubeconfig, kube.Access{Server: "https://127.0.0.1:1", Token: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, command, "--config", file, "--adapter", "caddyfile")
+	cmd.Dir = dir
+	cmd.Env = []string{"HOME=" + dir, "XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "KUBECONFIG=" + kubeconfig, "POD_NAMESPACE=" + namespace, "POD_NAME=proxy-0"}
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("caddy %s: %v\n%s\n%s", command, err, stderr.String(), text)
+	}
+	return out.Bytes(), stderr.String()
+}
+
+// site is what is looked at in a server of the adapted configuration.
+type site struct {
+	Listen   []string
+	Protocol []string `json:"protocols"`
+	Logs     *json.RawMessage
+	Routes   []struct {
+		Match []struct{ Host []string }
+	}
+}
+
+// The Caddyfile of each set is formatted and says what its values say.
+func TestCaddyfile(t *testing.T) {
+	t.Parallel()
+	for name, values := range valueSets(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			text := one[*corev1.ConfigMap](t, render(t, chart(t), "--values", values)).Data["Caddyfile"]
+			adapted, messages := caddy(t, "adapt", text)
+			if strings.Contains(messages, `"level":"warn"`) {
+				t.Errorf("caddy adapt: %s\n%s", messages, text)
+			}
+			checkAdapted(t, name, adapted)
+		})
+	}
+}
+
+func checkAdapted(t *testing.T, set string, adapted []byte) {
+	t.Helper()
+	var config struct {
+		Admin struct {
+			Listen string
+			Config struct{ Persist *bool }
+		}
+		Storage map[string]any
+		Apps    struct {
+			HTTP struct {
+				GracePeriod   time.Duration `json:"grace_period"`
+				ShutdownDelay time.Duration `json:"shutdown_delay"`
+				Servers       map[string]*site
+			}
+			Proxyauth map[string]any
+		}
+	}
+	if err := json.Unmarshal(adapted, &config); err != nil {
+		t.Fatal(err)
+	}
+	if config.Admin.Listen != "unix//run/proxyauth/admin.sock|0600" || config.Admin.Config.Persist == nil || *config.Admin.Config.Persist {
+		t.Errorf("admin %+v", config.Admin)
+	}
+	if config.Apps.HTTP.ShutdownDelay != 5*time.Second || config.Apps.HTTP.GracePeriod != 30*time.Second {
+		t.Errorf("shutdown after %s and %s", config.Apps.HTTP.ShutdownDelay, config.Apps.HTTP.GracePeriod)
+	}
+	listen := map[string]*site{}
+	for _, s := range config.Apps.HTTP.Servers {
+		listen[strings.Join(s.Listen, " ")] = s
+	}
+	port := ":8443"
+	if set == "off" {
+		port = ":8080"
+	}
+	if diff := cmp.Diff([]string{port, ":9180"}, slices.Sorted(maps.Keys(listen))); diff != "" {
+		t.Fatal(diff)
+	}
+	users := listen[port]
+	if hosts := users.Routes[len(users.Routes)-1].Match; hosts != nil {
+		t.Errorf("the last site is for %v alone", hosts)
+	}
+	if logged := users.Logs != nil; logged != (set != "off" && set != "caddyfile") {
+		t.Errorf("access log: %v", logged)
+	}
+	if logs := listen[":9180"].Logs; logs != nil {
+		t.Error("probes of the kubelet are logged")
+	}
+	want := map[string]map[string]any{
+		"default": {
+			"kubernetes": map[string]any{"leader_election": "proxyauthk8s"}, "allowed_modes": []any{"Passthrough"},
+			"audience_validation": "enforce", "impersonation": "strip",
+		},
+		"least": {
+			"kubernetes":    map[string]any{"leader_election": "proxyauthk8s", "watch_namespaces": []any{"team-a", "team-b"}},
+			"allowed_modes": []any{"Passthrough", "FrontProxy"}, "audience_validation": "enforce", "impersonation": "strip",
+			"reference_namespaces": []any{"shared-ca"}, "public_url": "https://k8s.example.com",
+		},
+		"every": {
+			"kubernetes": map[string]any{"leader_election": "proxyauthk8s"}, "allowed_modes": []any{"Passthrough"},
+			"audience_validation": "warn", "impersonation": "deny", "public_url": "https://{name}.{namespace}.k8s.example.com",
+			"probe_interval": "30s", "token_cache_ttl": "45s", "upstream_client_ttl": "5m0s",
+		},
+	}
+	if want := want[set]; want != nil {
+		if diff := cmp.Diff(want, config.Apps.Proxyauth); diff != "" {
+			t.Error(diff)
+		}
+	}
+	var storage map[string]any
+	if set == "acme" {
+		storage = map[string]any{"module": "proxyauth", "namespace": "proxyauth-caddy"}
+	}
+	if diff := cmp.Diff(storage, config.Storage); diff != "" {
+		t.Error(diff)
+	}
+}
