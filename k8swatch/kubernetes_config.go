@@ -18,8 +18,8 @@ import (
 const (
 	// hubQPS and hubBurst bound what one client asks of the hub: a thousand
 	// objects start within seconds, and no more than that comes at once.
-	hubQPS   = 100
-	hubBurst = 500
+	hubQPS   = 200
+	hubBurst = 1000
 	// answerLimit is how long a request other than a watch waits for an answer
 	// to begin.
 	answerLimit = 10 * time.Second

@@ -110,13 +110,16 @@ func chartRights(t *testing.T, values ...string) string {
 	return stdout.String()
 }
 
-// config is that of the chart's ServiceAccount.
-func (h *hub) config() *rest.Config {
+// config is that of the chart's ServiceAccount, as the product loads it.
+func (h *hub) config() *rest.Config { return h.configOf("proxyauthk8s") }
+
+func (h *hub) configOf(account string) *rest.Config {
 	h.t.Helper()
-	token := strings.TrimSpace(h.kubectl.MustRun(h.t, "create", "token", "proxyauthk8s", "-n", proxyNamespace).Stdout)
-	config := h.ClientConfig(nil)
-	config.BearerToken = token
-	config.QPS, config.Burst = 100, 500
+	token := strings.TrimSpace(h.kubectl.MustRun(h.t, "create", "token", account, "-n", proxyNamespace).Stdout)
+	file := filepath.Join(h.t.TempDir(), "kubeconfig")
+	must(h.t, kube.WriteKubeconfig(file, kube.Access{Server: h.URL, CA: h.PKI.ServerCA.PEM, Token: token}))
+	config, err := k8swatch.LoadKubernetesConfig(file)
+	must(h.t, err)
 	return config
 }
 

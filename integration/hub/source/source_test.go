@@ -107,6 +107,11 @@ func TestObjects(t *testing.T) {
 	})
 	f.stop()
 	h.mustNotHaveBeenForbidden()
+	t.Run("who asked", func(t *testing.T) {
+		for _, e := range h.requests(func(e *auditv1.Event) bool { return !strings.HasPrefix(e.UserAgent, "proxyauthk8s/") }) {
+			t.Errorf("%s %s as %q", e.Verb, e.RequestURI, e.UserAgent)
+		}
+	})
 	t.Run("lists and watches", func(t *testing.T) {
 		for _, e := range h.requests(func(e *auditv1.Event) bool { return e.Verb == "list" || e.Verb == "watch" }) {
 			own := e.ObjectRef.Resource == "secrets" && e.ObjectRef.Namespace == proxyNamespace && strings.Contains(e.RequestURI, "managed-by%3Dproxyauthk8s")
