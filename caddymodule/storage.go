@@ -1,18 +1,15 @@
 package caddymodule
 
 import (
-	"errors"
 	"fmt"
-	"os"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/certmagic"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/secretstorage"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
 func init() {
@@ -73,7 +70,7 @@ func (s *Storage) CertMagicStorage() (certmagic.Storage, error) { return s.stora
 // open runs at the first use. Only then is the app provisioned, which knows the
 // proxy's own namespace.
 func (s *Storage) open() (secretstorage.Target, error) {
-	config, err := kubernetesConfig(s.Kubeconfig)
+	config, err := k8swatch.LoadKubernetesConfig(s.Kubeconfig)
 	if err != nil {
 		return secretstorage.Target{}, err
 	}
@@ -86,21 +83,6 @@ func (s *Storage) open() (secretstorage.Target, error) {
 		namespace = app.ownNamespace() + "-caddy"
 	}
 	return secretstorage.Target{Config: config, Namespace: namespace}, nil
-}
-
-// kubernetesConfig is how an API is reached: with that kubeconfig, as a pod,
-// or with the kubeconfig that KUBECONFIG names.
-func kubernetesConfig(kubeconfig string) (*rest.Config, error) {
-	if kubeconfig == "" {
-		config, err := rest.InClusterConfig()
-		if !errors.Is(err, rest.ErrNotInCluster) {
-			return config, err
-		}
-		if kubeconfig = os.Getenv(clientcmd.RecommendedConfigPathEnvVar); kubeconfig == "" {
-			return nil, errors.New("neither in a cluster nor a kubeconfig named: set kubeconfig or KUBECONFIG")
-		}
-	}
-	return clientcmd.BuildConfigFromFlags("", kubeconfig)
 }
 
 // UnmarshalCaddyfile reads the global option:

@@ -44,6 +44,7 @@ func TestXCaddy(t *testing.T) {
 	for _, id := range []string{
 		"proxyauth", "http.handlers.proxyauth", "http.handlers.proxyauth_health",
 		"http.reverse_proxy.transport.proxyauth", "http.reverse_proxy.upstreams.proxyauth", "admin.api.proxyauth",
+		"tls.get_certificate.proxyauth", "caddy.storage.proxyauth",
 	} {
 		if !slices.Contains(want, id) {
 			t.Errorf("module %s is missing", id)
