@@ -183,9 +183,13 @@ func (c *cluster) reachOut(ctx context.Context) k8swatch.Condition {
 		return k8swatch.Condition{Type: k8swatch.ConditionReachable, Status: k8swatch.StatusFalse,
 			Reason: k8swatch.ReasonConnectFailed, Message: badAddress}
 	}
-	pair := newPair(c.spec, nil)
+	var asked atomic.Bool
+	pair := upstream.New(upstream.Config{
+		Target: c.spec.Target, ServerName: c.spec.ServerName, RootCAs: c.spec.CA,
+		AskedForCertificate: func() { asked.Store(true) },
+	})
 	defer pair.Retire()
-	return probe.Reach(ctx, pair, base)
+	return probe.Reach(ctx, pair, base, &asked)
 }
 
 // reachable is what is known of whether the apiserver answers, nil for nothing.

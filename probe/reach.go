@@ -26,8 +26,9 @@ const (
 
 // Reach asks an apiserver for its version, as nobody, and returns the condition
 // Reachable (REC-6). rt must present no certificate and share no connection
-// with one that does; base is as in Check, and so is the time.
-func Reach(ctx context.Context, rt http.RoundTripper, base *url.URL) k8swatch.Condition {
+// with one that does; base is as in Check, and so is the time. asked becomes true
+// when the server asks for a certificate.
+func Reach(ctx context.Context, rt http.RoundTripper, base *url.URL, asked *atomic.Bool) k8swatch.Condition {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var stage atomic.Int32
@@ -42,7 +43,7 @@ func Reach(ctx context.Context, rt http.RoundTripper, base *url.URL) k8swatch.Co
 	}
 	res, err := rt.RoundTrip(req)
 	if err != nil {
-		return unreachable(failedAt(stage.Load(), err))
+		return unreachable(failedAt(stage.Load(), asked.Load(), err))
 	}
 	_ = res.Body.Close()
 	text := fmt.Sprintf("the apiserver answered %d to an anonymous GET %s", res.StatusCode, versionPath)
@@ -61,11 +62,14 @@ func reachable(status, reason, message string) k8swatch.Condition {
 }
 
 // failedAt says which part failed. A server that demands a client certificate
-// says so, in TLS 1.3, only after the handshake.
-func failedAt(stage int32, err error) (reason, message string) {
+// says so, in TLS 1.3, only after the handshake, and what it says may be lost
+// with the connection.
+func failedAt(stage int32, asked bool, err error) (reason, message string) {
+	var timeout net.Error
+	timedOut := errors.As(err, &timeout) && timeout.Timeout()
 	switch {
-	case isRemoteAlert(err):
-		return k8swatch.ReasonTLSFailed, "the apiserver ended the TLS handshake; if it demands a client certificate: this check never presents one"
+	case isRemoteAlert(err) || asked && stage == atRequest && !timedOut && !errors.Is(err, context.DeadlineExceeded):
+		return k8swatch.ReasonTLSFailed, "the apiserver ended the TLS connection; if it demands a client certificate: this check never presents one"
 	case isTLS(err) || stage == atTLS:
 		return k8swatch.ReasonTLSFailed, "the TLS handshake with the apiserver failed: " + kindOf(err)
 	case stage == atConnect:

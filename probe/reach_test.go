@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode"
@@ -93,7 +94,7 @@ func TestReach(t *testing.T) {
 		"mTLS, TLS 1.3":        {handler: code(200), server: demanding(tls.VersionTLS13), reason: k8swatch.ReasonTLSFailed, message: "client certificate"},
 		"hangs up":             {handler: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, reason: k8swatch.ReasonServerError, message: "did not answer GET /version"},
 		"an endless body":      {handler: endless, reason: k8swatch.ReasonAnswered, message: "answered 200"},
-		"does not answer ever": {handler: func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, reason: k8swatch.ReasonServerError, message: "took too long"},
+		"does not answer ever": {handler: func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done(); panic(http.ErrAbortHandler) }, reason: k8swatch.ReasonServerError, message: "took too long"},
 	}
 	for name, tt := range tests {
 		for _, h2 := range []bool{false, true} {
@@ -103,6 +104,11 @@ func TestReach(t *testing.T) {
 				if tt.roots {
 					conf.RootCAs = nil
 				}
+				var asked atomic.Bool
+				conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+					asked.Store(true)
+					return new(tls.Certificate), nil
+				}
 				rt := &http.Transport{TLSClientConfig: conf, ForceAttemptHTTP2: h2}
 				defer rt.CloseIdleConnections()
 				ctx := t.Context()
@@ -111,7 +117,7 @@ func TestReach(t *testing.T) {
 					ctx, cancel = context.WithTimeout(ctx, 300*time.Millisecond)
 					defer cancel()
 				}
-				checkReach(t, Reach(ctx, rt, base), tt.reason, tt.message)
+				checkReach(t, Reach(ctx, rt, base, &asked), tt.reason, tt.message)
 			})
 		}
 	}
@@ -143,7 +149,7 @@ func TestReachWithoutTLS(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			checkReach(t, Reach(ctx, transport(), tt.base), tt.reason, tt.message)
+			checkReach(t, Reach(ctx, transport(), tt.base, new(atomic.Bool)), tt.reason, tt.message)
 		})
 	}
 }
@@ -153,7 +159,7 @@ func TestReachWithoutAName(t *testing.T) {
 		return nil, &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "apiserver.invalid", Server: "127.0.0.1:53", IsNotFound: true}}
 	}}
 	base := &url.URL{Scheme: "https", Host: "apiserver.invalid"}
-	checkReach(t, Reach(t.Context(), rt, base), k8swatch.ReasonConnectFailed, "cannot be resolved")
+	checkReach(t, Reach(t.Context(), rt, base, new(atomic.Bool)), k8swatch.ReasonConnectFailed, "cannot be resolved")
 }
 
 func checkReach(t *testing.T, got k8swatch.Condition, reason, message string) {

@@ -53,6 +53,9 @@ type Config struct {
 	RootCAs *x509.CertPool
 	// Certificate is presented to the apiserver; nil for none.
 	Certificate *tls.Certificate
+	// AskedForCertificate is called when the apiserver asks for a certificate
+	// and there is none to present; nil is nobody.
+	AskedForCertificate func()
 	// Dial opens the connection under TLS; nil is TCP. It is given 5 s.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
@@ -141,6 +144,12 @@ func tlsConfig(c Config) *tls.Config {
 		// probe knows how to read.
 		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return certificate, nil
+		}
+	}
+	if asked := c.AskedForCertificate; c.Certificate == nil && asked != nil {
+		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			asked()
+			return new(tls.Certificate), nil // none
 		}
 	}
 	return conf
