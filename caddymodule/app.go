@@ -20,7 +20,8 @@ func init() {
 // ProxyKubeApi objects are read from, and what the proxy admin allows their
 // authors.
 type App struct {
-	// Read the objects from a Kubernetes API. Not supported by this version.
+	// Read the objects from a Kubernetes API, the hub, and write their status
+	// there. Exactly one of `kubernetes` and `directory` must be set.
 	Kubernetes *KubernetesSource `json:"kubernetes,omitempty"`
 
 	// Read the objects (ProxyKubeApi, Secret, ConfigMap) from the `*.yaml`,
@@ -97,11 +98,14 @@ type App struct {
 
 // KubernetesSource says how the hub's API is reached.
 type KubernetesSource struct {
-	// A kubeconfig file. Default: the in-cluster configuration, then KUBECONFIG.
+	// A kubeconfig file. Default: the configuration of the pod, then the files
+	// that the environment variable KUBECONFIG names.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
-	// The namespaces to watch. Default: all.
+	// The namespaces whose ProxyKubeApis are served. Default: all.
 	WatchNamespaces []string `json:"watch_namespaces,omitempty"`
-	// The name of the Lease of the leader election, or `off`.
+	// The name of the Lease, in the proxy's own namespace, by which the
+	// replicas elect the one that writes status and probes on schedule. `off`:
+	// this process acts as the leader. Default: `proxyauthk8s`.
 	LeaderElection string `json:"leader_election,omitempty"`
 }
 

@@ -53,6 +53,9 @@ type cluster struct {
 	viaHTTP1, viaHTTP2 []string
 
 	authID, pairID string
+
+	// assembled is when this version was made.
+	assembled time.Time
 }
 
 // assemble makes the cluster of a compiled object. It takes over from the
@@ -70,6 +73,8 @@ func (rt *runtime) assemble(spec *k8swatch.Cluster, old *cluster) *cluster {
 		},
 		closed: closedFor(spec),
 		via:    viaPseudonym(spec),
+
+		assembled: time.Now(),
 	}
 	c.viaHTTP1, c.viaHTTP2 = []string{"1.1 " + c.via}, []string{"2.0 " + c.via}
 	if !spec.Enabled {

@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
@@ -38,6 +39,7 @@ const (
 // the same options share one; every field is in its key.
 type runtimeOptions struct {
 	Directory           string
+	Kubernetes          *KubernetesSource
 	Namespace           string
 	AllowedModes        []v1.UpstreamMode
 	AudienceValidation  string
@@ -74,7 +76,7 @@ func (a *App) options() (runtimeOptions, error) {
 			errs = append(errs, fmt.Errorf("namespace %q: %s", ns, problems[0]))
 		}
 	}
-	errs = append(errs, a.readAudience(&o), a.readModes(&o), a.readPolicies(), a.readDurations(&o), checkPublicURL(a.PublicURL))
+	errs = append(errs, a.readKubernetes(&o), a.readAudience(&o), a.readModes(&o), a.readPolicies(), a.readDurations(&o), checkPublicURL(a.PublicURL))
 	return o, errors.Join(errs...)
 }
 
@@ -84,11 +86,46 @@ func (a *App) checkSource() error {
 	case a.Kubernetes != nil && a.Directory != "":
 		return errors.New("proxyauth: kubernetes and directory exclude each other: set exactly one")
 	case a.Kubernetes != nil:
-		return errors.New("proxyauth: kubernetes is not supported by this version: set directory")
+		return nil
 	case a.Directory == "":
-		return errors.New("proxyauth: no source: set directory")
+		return errors.New("proxyauth: no source: set kubernetes or directory")
 	}
 	return checkDirectory(a.Directory)
+}
+
+const (
+	// defaultLease is the Lease of the leader election.
+	defaultLease = "proxyauthk8s"
+	// electionOff has this process act as the leader.
+	electionOff = "off"
+)
+
+// readKubernetes checks the source's options, and that a kubeconfig that is
+// named can be used; whether there is a hub shows when it is asked.
+func (a *App) readKubernetes(o *runtimeOptions) error {
+	if a.Kubernetes == nil {
+		return nil
+	}
+	k := &KubernetesSource{
+		Kubeconfig:      a.Kubernetes.Kubeconfig,
+		WatchNamespaces: slices.Compact(slices.Sorted(slices.Values(a.Kubernetes.WatchNamespaces))),
+		LeaderElection:  cmp.Or(a.Kubernetes.LeaderElection, defaultLease),
+	}
+	o.Kubernetes = k
+	var errs []error
+	for _, ns := range k.WatchNamespaces {
+		if problems := validation.IsDNS1123Label(ns); len(problems) > 0 {
+			errs = append(errs, fmt.Errorf("kubernetes watch_namespaces %q: %s", ns, problems[0]))
+		}
+	}
+	if problems := validation.IsDNS1123Subdomain(k.LeaderElection); len(problems) > 0 {
+		errs = append(errs, fmt.Errorf("kubernetes leader_election %q: %s", k.LeaderElection, problems[0]))
+	}
+	if k.Kubeconfig != "" {
+		_, err := k8swatch.LoadKubernetesConfig(k.Kubeconfig)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // inClusterNamespace is where a pod finds its own namespace.

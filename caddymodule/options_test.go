@@ -89,9 +89,11 @@ func TestBadOptions(t *testing.T) {
 		env  map[string]string
 		want string
 	}{
-		"no source":             {app: App{}, want: "no source: set directory"},
+		"no source":             {app: App{}, want: "no source: set kubernetes or directory"},
 		"two sources":           {app: App{Directory: dir, Kubernetes: &KubernetesSource{}}, want: "exclude each other"},
-		"kubernetes":            {app: App{Kubernetes: &KubernetesSource{}}, want: "kubernetes is not supported by this version"},
+		"no such kubeconfig":    {app: App{Kubernetes: &KubernetesSource{Kubeconfig: dir + "/none"}}, want: "reading the kubeconfig"},
+		"a namespace to watch":  {app: App{Kubernetes: &KubernetesSource{WatchNamespaces: []string{"Team"}}}, want: `kubernetes watch_namespaces "Team"`},
+		"a lease":               {app: App{Kubernetes: &KubernetesSource{LeaderElection: "On"}}, want: `kubernetes leader_election "On"`},
 		"no such directory":     {app: App{Directory: dir + "/none"}, want: "reading the directory of clusters"},
 		"unknown mode":          {app: App{Directory: dir, AllowedModes: []string{"Passthrough", "frontproxy"}}, want: `allowed_modes: unknown value "frontproxy"`},
 		"without Passthrough":   {app: App{Directory: dir, AllowedModes: []string{"FrontProxy"}}, want: "allowed_modes must contain Passthrough"},

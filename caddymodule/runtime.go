@@ -31,9 +31,20 @@ var active struct {
 	list []*runtime
 }
 
-// firstListTimeout bounds how long Start waits for the first full list; the
-// proxy answers 503 until it is there.
-const firstListTimeout = 30 * time.Second
+// How long Start waits for the first full list; the proxy answers 503 until it
+// is there. A hub may be away for hours, and whoever watches over this process
+// must be able to ask it meanwhile.
+const (
+	firstDirectoryTimeout = 30 * time.Second
+	firstHubTimeout       = 5 * time.Second
+)
+
+func (rt *runtime) firstListTimeout() time.Duration {
+	if rt.hub != nil {
+		return firstHubTimeout
+	}
+	return firstDirectoryTimeout
+}
 
 // recheckAtLatest is how often the clusters are compiled again although nothing
 // changed: a timer does not follow a clock that is set, a certificate's end does.
@@ -48,6 +59,7 @@ const refreshIssuers = time.Minute
 type runtime struct {
 	options  runtimeOptions
 	source   k8swatch.Source
+	hub      *hub // nil for a directory
 	compiler *k8swatch.Compiler
 	keySets  *authn.KeySets
 	cache    *authn.Cache
@@ -55,7 +67,11 @@ type runtime struct {
 	prober   *prober
 
 	snapshot atomic.Pointer[snapshot]
-	logger   *zap.Logger
+	// inForce says that requests are served with this runtime, leadsSince
+	// since when it leads, nil while it does not.
+	inForce    atomic.Bool
+	leadsSince atomic.Pointer[time.Time]
+	logger     *zap.Logger
 
 	startOnce sync.Once
 	startErr  error
@@ -90,7 +106,7 @@ func newRuntime(o runtimeOptions) (*runtime, error) {
 	}
 	// The runtime outlives the configuration that made it.
 	logger := zap.New(liveCore{}).Named("proxyauth")
-	source, err := k8swatch.NewDirectory(o.Directory, logger)
+	source, hub, err := newSource(o, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -99,6 +115,7 @@ func newRuntime(o runtimeOptions) (*runtime, error) {
 	rt := &runtime{
 		options: o,
 		source:  source,
+		hub:     hub,
 		compiler: k8swatch.NewCompiler(source, k8swatch.Options{
 			Namespace:           o.Namespace,
 			AllowedModes:        o.AllowedModes,
@@ -113,6 +130,10 @@ func newRuntime(o runtimeOptions) (*runtime, error) {
 		pending:  newChangeSet(),
 	}
 	rt.prober = newProber(rt, o.ProbeInterval)
+	rt.prober.lead(false) // until requests are served with it
+	if err := rt.joinHub(); err != nil {
+		return nil, err
+	}
 	return rt, nil
 }
 
@@ -135,6 +156,7 @@ func (rt *runtime) takeOver() {
 	openStreams.follow(rt)
 	// The runtime before it may have ended a group that only this one knew.
 	rt.pending.add()
+	leadAgain()
 }
 
 func (rt *runtime) run() error {
@@ -144,6 +166,7 @@ func (rt *runtime) run() error {
 	first := make(chan struct{})
 	var once sync.Once
 	rt.done.Go(func() { rt.prober.run(ctx) })
+	rt.followHub(ctx)
 	rt.done.Add(2)
 	go func() {
 		defer rt.done.Done()
@@ -160,7 +183,7 @@ func (rt *runtime) run() error {
 		defer rt.done.Done()
 		rt.loop(ctx, func() { once.Do(func() { close(first) }) })
 	}()
-	timeout := time.NewTimer(firstListTimeout)
+	timeout := time.NewTimer(rt.firstListTimeout())
 	defer timeout.Stop()
 	select {
 	case <-first:
@@ -242,6 +265,7 @@ func (rt *runtime) rebuild() time.Duration {
 	}
 	openStreams.follow(rt)
 	rt.prober.wakeUp()
+	rt.heedStatuses(touched)
 	return untilRecheck(after)
 }
 
@@ -300,6 +324,7 @@ func (rt *runtime) Destruct() error {
 		// lost, but the runtime before it must not go on with their groups.
 		before.pending.add()
 	}
+	leadAgain()
 	if rt.cancel != nil {
 		rt.cancel()
 		rt.done.Wait()
@@ -308,7 +333,7 @@ func (rt *runtime) Destruct() error {
 		c.retire(nil)
 	}
 	time.AfterFunc(requestDrain, rt.keySets.Close)
-	return nil
+	return rt.leaveHub()
 }
 
 // currentRuntime is the one that serves new requests, or nil.

@@ -25,16 +25,21 @@ func newStatusBook() *statusBook {
 func (b *statusBook) update(c *cluster, now time.Time) *v1.ProxyKubeApiStatus {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	status := k8swatch.BuildStatus(k8swatch.StatusInput{
+	status := c.status(b.last[c.spec.Key], now)
+	b.last[c.spec.Key] = status
+	return status
+}
+
+// status is what the cluster's status must be, given the one it has.
+func (c *cluster) status(previous *v1.ProxyKubeApiStatus, now time.Time) *v1.ProxyKubeApiStatus {
+	return k8swatch.BuildStatus(k8swatch.StatusInput{
 		Cluster:   c.spec,
 		Trust:     c.trust(),
 		Notices:   append(c.issuerNotices(), c.certNotices()...),
 		Reachable: c.reachable(),
-		Previous:  b.last[c.spec.Key],
+		Previous:  previous,
 		Now:       now,
 	})
-	b.last[c.spec.Key] = status
-	return status
 }
 
 func (b *statusBook) forget(key k8swatch.Key) {

@@ -63,7 +63,6 @@ func app(text string) string {
 var badCaddyfiles = []badConfiguration{
 	{"two sources", settings("directory DIR\nkubernetes"), nil, "kubernetes and directory exclude each other: set exactly one, at Caddyfile:7"},
 	{"two sources, the other way round", settings("kubernetes {\n}\ndirectory DIR"), nil, "kubernetes and directory exclude each other: set exactly one, at Caddyfile:8"},
-	{"a source that is not built", settings("kubernetes"), nil, "kubernetes is not supported by this version: set directory"},
 	{"no source", settings("namespace proxyauth"), nil, "no source: set directory"},
 	{"empty", settings(""), nil, "no source: set directory"},
 	{"unknown mode", settings("directory DIR\nallowed_modes Passthrough frontproxy"), nil, `allowed_modes: unknown value "frontproxy": must be one of Passthrough, FrontProxy, at Caddyfile:6`},
@@ -95,7 +94,7 @@ var badCaddyfiles = []badConfiguration{
 
 var badJSON = []badConfiguration{
 	{"two sources", app(`{"directory":"DIR","kubernetes":{}}`), nil, "kubernetes and directory exclude each other: set exactly one"},
-	{"a source that is not built", app(`{"kubernetes":{"kubeconfig":"/etc/kubeconfig"}}`), nil, "kubernetes is not supported by this version: set directory"},
+	{"a kubeconfig that is not there", app(`{"kubernetes":{"kubeconfig":"/nonexistent/kubeconfig"}}`), nil, "reading the kubeconfig"},
 	{"no source", app(`{}`), nil, "no source: set directory"},
 	{"unknown mode", app(`{"directory":"DIR","allowed_modes":["Passthrough","FrontProxie"]}`), nil, `allowed_modes: unknown value \"FrontProxie\"`},
 	{"Passthrough missing", app(`{"directory":"DIR","allowed_modes":["FrontProxy"]}`), nil, "allowed_modes must contain Passthrough"},

@@ -1,0 +1,140 @@
+package caddymodule
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+)
+
+// hub is what a runtime has of a Kubernetes API beside the objects.
+type hub struct {
+	config  *rest.Config
+	objects *k8swatch.Kubernetes
+	// election is nil where this process always leads.
+	election *election
+	status   *k8swatch.Reconciler
+}
+
+// settleTime is how long a status waits for the first answers of an apiserver
+// that was not asked yet: it is then written once, and a new leader does not
+// take back what the one before it knew. A probe takes 10 s at most.
+const settleTime = 12 * time.Second
+
+// joinHub makes what writes to the hub. It does no I/O.
+func (rt *runtime) joinHub() error {
+	if rt.hub == nil {
+		return nil
+	}
+	status, err := k8swatch.NewReconciler(rt.hub.config, rt, rt.logger)
+	if err != nil {
+		return err
+	}
+	rt.hub.status = status
+	rt.prober.changed = func(key k8swatch.Key) { status.Enqueue(key) }
+	if rt.options.Kubernetes.LeaderElection == electionOff {
+		return nil
+	}
+	if rt.hub.election, err = joinElection(rt.hub.config, rt.options, rt.logger); err != nil {
+		return fmt.Errorf("preparing the leader election: %w", err)
+	}
+	return nil
+}
+
+// followHub starts what joinHub made.
+func (rt *runtime) followHub(ctx context.Context) {
+	if rt.hub == nil {
+		return
+	}
+	rt.done.Go(func() { rt.hub.status.Run(ctx) })
+	if rt.hub.election != nil {
+		rt.hub.election.follow(rt)
+	}
+}
+
+// leaveHub ends this runtime's part in the election.
+func (rt *runtime) leaveHub() error {
+	if rt.hub == nil || rt.hub.election == nil {
+		return nil
+	}
+	return rt.hub.election.leave(rt)
+}
+
+// leadAgain has every runtime look whether it leads: another one serves now.
+func leadAgain() {
+	active.Lock()
+	defer active.Unlock()
+	for i, rt := range active.list {
+		rt.inForce.Store(i == len(active.list)-1)
+		rt.lead()
+	}
+}
+
+// lead tells everything that only the leader does whether this runtime leads
+// now (REC-1): of the replicas the elected one, and within a process the
+// runtime that serves requests.
+func (rt *runtime) lead() {
+	leads := rt.Leading()
+	if !leads {
+		rt.leadsSince.Store(nil)
+	} else if now := time.Now(); rt.leadsSince.CompareAndSwap(nil, &now) && rt.hub != nil {
+		rt.hub.status.EnqueueAll()
+	}
+	rt.prober.lead(leads)
+}
+
+// Leading says whether this runtime writes status and probes on schedule.
+func (rt *runtime) Leading() bool {
+	return rt.inForce.Load() && (rt.hub == nil || rt.hub.election == nil || rt.hub.election.Leading())
+}
+
+// Keys lists the objects.
+func (rt *runtime) Keys() []k8swatch.Key { return rt.source.Keys() }
+
+// Latest is an object as the hub has it.
+func (rt *runtime) Latest(key k8swatch.Key) *v1.ProxyKubeApi { return rt.hub.objects.Latest(key) }
+
+// Status is what the status of an object must be.
+func (rt *runtime) Status(object *v1.ProxyKubeApi) (*v1.ProxyKubeApiStatus, time.Duration) {
+	c := rt.clusters()[k8swatch.Key{Namespace: object.Namespace, Name: object.Name}]
+	if c == nil || c.spec.UID != object.UID {
+		return nil, 0 // it is about to be compiled, and named again
+	}
+	now := time.Now()
+	since := c.assembled
+	if leads := rt.leadsSince.Load(); leads != nil && leads.After(since) {
+		since = *leads
+	}
+	if wait := since.Add(settleTime).Sub(now); wait > 0 && c.unsettled() {
+		return nil, wait
+	}
+	return c.status(object.Status, now), 0
+}
+
+// unsettled says whether answers that the status depends on are about to come.
+func (c *cluster) unsettled() bool {
+	s, asked := c.subject()
+	if !asked || c.spec.Ready.Status != k8swatch.StatusTrue {
+		return false
+	}
+	return c.reachable() == nil || s.set != "" && c.gate.State().Verdict.Trust == ""
+}
+
+// heedStatuses tells clusters what their statuses say of the apiserver: what the
+// leader found out, for those that do not probe on schedule (TRUST-4).
+func (rt *runtime) heedStatuses(touched map[k8swatch.Key]struct{}) {
+	if rt.hub == nil {
+		return
+	}
+	leads := rt.Leading()
+	for key := range touched {
+		if c, object := rt.clusters()[key], rt.Latest(key); c != nil && object != nil && !leads {
+			c.heed(object.Status)
+		}
+		rt.hub.status.Enqueue(key)
+	}
+}

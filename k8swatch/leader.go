@@ -1,0 +1,143 @@
+package k8swatch
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// The times of the election. A leader that dies is replaced within
+// leaseDuration and one retry.
+const (
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
+)
+
+// ElectorOptions say who takes part in which election.
+type ElectorOptions struct {
+	// Config is the hub, where the Lease is.
+	Config *rest.Config
+	// Namespace and Lease name the Lease.
+	Namespace, Lease string
+	// Identity names this process; no two may have the same.
+	Identity string
+	Logger   *zap.Logger
+}
+
+// Elector takes part in the election of the one replica that writes status and
+// probes on schedule (REC-1). An election has no fencing: a leader that is cut
+// off may write once more while another already leads, so what it guards must
+// bear being done twice.
+type Elector struct {
+	options ElectorOptions
+	lock    resourcelock.Interface
+	leading atomic.Bool
+}
+
+// NewElector does no I/O.
+func NewElector(o ElectorOptions) (*Elector, error) {
+	// Its own client: writes of status must not keep a renewal waiting.
+	config := rest.CopyConfig(o.Config)
+	config.Timeout = renewDeadline / 2
+	client, err := coordinationv1.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for the leader election: %w", err)
+	}
+	return &Elector{
+		options: o,
+		lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Lease},
+			Client:     client,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
+		},
+	}, nil
+}
+
+// Leading says whether this process leads now.
+func (e *Elector) Leading() bool { return e.leading.Load() }
+
+// Run takes part until ctx ends, and then gives the Lease back. It calls
+// changed, never twice at a time, when Leading changed; the last call, with
+// false, returns before the Lease is given back, so that the work it ends is
+// over when another takes it up.
+func (e *Elector) Run(ctx context.Context, changed func()) error {
+	for ctx.Err() == nil {
+		if err := e.term(ctx, changed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// term is one candidacy, until the lease is lost or ctx ends.
+func (e *Elector) term(ctx context.Context, changed func()) error {
+	// The lease outlives ctx until the work has ended.
+	candidacy, resign := context.WithCancel(context.WithoutCancel(ctx))
+	defer resign()
+	var (
+		mu            sync.Mutex
+		started, over bool
+		ended         = make(chan struct{})
+	)
+	lead := func(lost context.Context) {
+		mu.Lock()
+		started = !over
+		late := over
+		mu.Unlock()
+		if late {
+			return // the candidacy ended before this goroutine ran
+		}
+		defer close(ended)
+		defer resign()
+		e.set(true, changed)
+		select {
+		case <-lost.Done():
+		case <-ctx.Done():
+		}
+		e.set(false, changed)
+	}
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock:            e.lock,
+		LeaseDuration:   leaseDuration,
+		RenewDeadline:   renewDeadline,
+		RetryPeriod:     retryPeriod,
+		ReleaseOnCancel: true,
+		Name:            e.options.Lease,
+		Callbacks:       leaderelection.LeaderCallbacks{OnStartedLeading: lead, OnStoppedLeading: func() {}},
+	})
+	if err != nil {
+		return fmt.Errorf("preparing the leader election: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !started {
+			resign() // it only waits to be elected
+		}
+	})
+	defer stop()
+	elector.Run(candidacy)
+	mu.Lock()
+	over = true
+	mu.Unlock()
+	if started {
+		<-ended
+	}
+	return nil
+}
+
+func (e *Elector) set(leading bool, changed func()) {
+	e.leading.Store(leading)
+	e.options.Logger.Info("leader election", zap.String("lease", e.options.Namespace+"/"+e.options.Lease), zap.Bool("leading", leading))
+	changed()
+}
