@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"os"
 	"path"
@@ -25,6 +26,9 @@ type Image struct {
 	// image to path here. Texts are files with that content, Links symbolic
 	// links: path in the image to target.
 	Files, Texts, Links map[string]string
+	// Folders are empty folders that belong to User, which then is numeric:
+	// <uid>:<gid>.
+	Folders []string
 	// Entrypoint, Cmd, Env (KEY=value), User and WorkingDir are those of the
 	// image's configuration.
 	Entrypoint, Cmd, Env []string
@@ -112,20 +116,30 @@ func (i *Image) writeLayer(w io.Writer) error {
 	return layer.Close()
 }
 
-// writeFolders writes /tmp and the folders of all files, parents first.
+// writeFolders writes /tmp, the folders of all files and those of the user,
+// parents first.
 func (i *Image) writeFolders(layer *tar.Writer) error {
-	modes := map[string]int64{"/tmp": 0o1777}
-	for _, files := range []map[string]string{i.Files, i.Texts, i.Links} {
-		for name := range files {
+	folders := map[string]*tar.Header{"/tmp": {Mode: 0o1777}}
+	for _, name := range i.Folders {
+		h := &tar.Header{Mode: 0o755}
+		if _, err := fmt.Sscanf(i.User, "%d:%d", &h.Uid, &h.Gid); err != nil {
+			return fmt.Errorf("reading the user %q: %w", i.User, err)
+		}
+		folders[name] = h
+	}
+	for _, names := range []iter.Seq[string]{maps.Keys(i.Files), maps.Keys(i.Texts), maps.Keys(i.Links), slices.Values(i.Folders)} {
+		for name := range names {
 			for dir := path.Dir(name); dir != "/"; dir = path.Dir(dir) {
-				if modes[dir] == 0 {
-					modes[dir] = 0o755
+				if folders[dir] == nil {
+					folders[dir] = &tar.Header{Mode: 0o755}
 				}
 			}
 		}
 	}
-	for _, dir := range slices.Sorted(maps.Keys(modes)) {
-		if err := layer.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: inTar(dir) + "/", Mode: modes[dir]}); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(folders)) {
+		h := folders[name]
+		h.Typeflag, h.Name = tar.TypeDir, inTar(name)+"/"
+		if err := layer.WriteHeader(h); err != nil {
 			return err
 		}
 	}

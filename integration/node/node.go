@@ -154,7 +154,16 @@ func (n *Node) runTool(ctx context.Context, t realtools.Tool, args ...string) er
 }
 
 // Run runs a command in the node's namespaces to its end.
-func (n *Node) Run(cmd *exec.Cmd) error { return n.Namespaces.Do(cmd.Run) }
+func (n *Node) Run(cmd *exec.Cmd) error {
+	if cmd.Dir == "" {
+		// Which would be that of the thread: / once it has entered.
+		var err error
+		if cmd.Dir, err = os.Getwd(); err != nil {
+			return err
+		}
+	}
+	return n.Namespaces.Do(cmd.Run)
+}
 
 // path is that of a file of the node.
 func (n *Node) path(elements ...string) string {

@@ -76,6 +76,16 @@ func (n *Node) LoadImage(tb testing.TB, image Image) {
 	}
 }
 
+// LoadProxy builds the product and gives its image to the node.
+func (n *Node) LoadProxy(tb testing.TB, name string) {
+	tb.Helper()
+	image, err := ProxyImage(tb.Context(), tb.TempDir(), name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	n.LoadImage(tb, image)
+}
+
 // MustApply applies manifests.
 func (n *Node) MustApply(tb testing.TB, manifests string) {
 	tb.Helper()

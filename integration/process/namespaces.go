@@ -67,7 +67,8 @@ func (n *Namespaces) enter() error {
 
 // Do runs f in the namespaces, on a thread that ends with it: sockets that f
 // opens and children that it starts belong there, goroutines that it starts
-// do not. f must return, which a test's Fatal does not.
+// do not. In another mount namespace the working folder is /. f must return,
+// which a test's Fatal does not.
 func (n *Namespaces) Do(f func() error) error {
 	if n == nil {
 		return f()
