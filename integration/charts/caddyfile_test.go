@@ -60,7 +60,7 @@ type site struct {
 	}
 }
 
-// The Caddyfile of each set is formatted and says what its values say.
+// The Caddyfile of each set is formatted, valid, and says what its values say.
 func TestCaddyfile(t *testing.T) {
 	t.Parallel()
 	for name, values := range valueSets(t) {
@@ -70,6 +70,11 @@ func TestCaddyfile(t *testing.T) {
 			adapted, messages := caddy(t, "adapt", text)
 			if strings.Contains(messages, `"level":"warn"`) {
 				t.Errorf("caddy adapt: %s\n%s", messages, text)
+			}
+			// Redirects make Caddy listen on port 80, which the pod may not do.
+			_, messages = caddy(t, "validate", text)
+			if redirects := strings.Contains(messages, "enabling automatic HTTP->HTTPS redirects"); redirects != (name == "acme") {
+				t.Errorf("redirects %v: %s", redirects, messages)
 			}
 			checkAdapted(t, name, adapted)
 		})
