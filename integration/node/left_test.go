@@ -150,7 +150,8 @@ func TestKilled(t *testing.T) {
 	}
 	node.NeedRoot(t)
 	owner := exec.Command(os.Args[0], "-test.run=^TestKilled$", "-test.v")
-	owner.Env = append(os.Environ(), "NODE_TEST_OWNER=1")
+	// What it cannot remove any more goes with this test.
+	owner.Env = append(os.Environ(), "NODE_TEST_OWNER=1", "TMPDIR="+t.TempDir())
 	owner.Stderr = os.Stderr
 	stdout, err := owner.StdoutPipe()
 	if err != nil {
