@@ -48,6 +48,18 @@ func (b *statusBook) forget(key k8swatch.Key) {
 	delete(b.last, key)
 }
 
+// statusNow is the status of a cluster as this replica sees it.
+func (rt *runtime) statusNow(c *cluster, now time.Time) *v1.ProxyKubeApiStatus {
+	if rt.hub == nil {
+		return rt.statusOf.update(c, now)
+	}
+	var previous *v1.ProxyKubeApiStatus
+	if object := rt.Latest(c.spec.Key); object != nil && object.UID == c.spec.UID {
+		previous = object.Status
+	}
+	return c.status(previous, now)
+}
+
 // issuerNotices is IssuerUnavailable, with all issuers in one (AUTH-13).
 func (c *cluster) issuerNotices() []k8swatch.Condition {
 	faulty, ok := c.auth.(interface{ IssuerFaults() []string })
@@ -76,7 +88,7 @@ func (rt *runtime) statuses() ([]clusterStatus, bool) {
 	now := time.Now()
 	list := make([]clusterStatus, 0, len(snap.clusters))
 	for key, c := range snap.clusters {
-		list = append(list, clusterStatus{Namespace: key.Namespace, Name: key.Name, Status: *rt.statusOf.update(c, now)})
+		list = append(list, clusterStatus{Namespace: key.Namespace, Name: key.Name, Status: *rt.statusNow(c, now)})
 	}
 	slices.SortFunc(list, func(a, b clusterStatus) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))

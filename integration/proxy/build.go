@@ -44,8 +44,9 @@ func buildBinary(ctx context.Context) (string, error) {
 	}
 	name := "caddy"
 	args := []string{"build"}
+	cgo := "0" // as make build has it
 	if os.Getenv("PROXYAUTH_RACE") == "1" {
-		name = "caddy-race"
+		name, cgo = "caddy-race", "1"
 		args = append(args, "-race")
 	}
 	lock, err := os.OpenFile(filepath.Join(cache, name+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
@@ -59,7 +60,7 @@ func buildBinary(ctx context.Context) (string, error) {
 	shared := filepath.Join(cache, name)
 	cmd := exec.CommandContext(ctx, "go", append(args, "-o", shared, "./xcaddy")...)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "GOWORK=off", "PWD="+root)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo, "GOWORK=off", "PWD="+root)
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the proxy: %w\n%s", err, output)
 	}
