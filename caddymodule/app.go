@@ -18,20 +18,28 @@ func init() {
 
 // App holds what all clusters of this proxy have in common: where their
 // ProxyKubeApi objects are read from, and what the proxy admin allows their
-// authors.
+// authors. The handler `proxyauth` relays to them.
+//
+// It outlives a reload: clusters, connections, open streams and the election of
+// the leader go on, unless an option of this app that shapes them changed. No
+// change to a cluster needs a reload.
 type App struct {
 	// Read the objects from a Kubernetes API, the hub, and write their status
-	// there. Exactly one of `kubernetes` and `directory` must be set.
+	// and Events there. While the hub is away everything goes on from what was
+	// last read; a process that starts meanwhile is not ready. Exactly one of
+	// `kubernetes` and `directory` must be set.
 	Kubernetes *KubernetesSource `json:"kubernetes,omitempty"`
 
 	// Read the objects (ProxyKubeApi, Secret, ConfigMap) from the `*.yaml`,
-	// `*.yml` and `*.json` files of this directory, and follow its changes.
-	// Exactly one of `kubernetes` and `directory` must be set.
+	// `*.yml` and `*.json` files of this directory, and follow its changes. This
+	// process then acts as the leader. Exactly one of `kubernetes` and
+	// `directory` must be set.
 	Directory string `json:"directory,omitempty"`
 
 	// The proxy's own namespace, in which it looks for front-proxy
-	// certificates. Default: the environment variable POD_NAMESPACE, else
-	// the namespace of the pod, else `proxyauth`.
+	// certificates and for its own, and which holds the Lease of the leader.
+	// Default: the environment variable POD_NAMESPACE, else the namespace of
+	// the pod, else `proxyauth`.
 	Namespace string `json:"namespace,omitempty"`
 
 	// The values of `upstream_auth.mode` that objects may use. Passthrough
@@ -56,13 +64,13 @@ type App struct {
 	ProxyCookies string `json:"proxy_cookies,omitempty"`
 
 	// Namespaces whose Secrets and ConfigMaps an object of any namespace
-	// may refer to. Default: none.
+	// may refer to. Default: none; an object refers to its own namespace only.
 	ReferenceNamespaces []string `json:"reference_namespaces,omitempty"`
 
-	// How long a client certificate or CA that is not watched may be used
-	// before it is read again. A directory is watched as a whole, so this has
-	// no effect with it. Default: the environment variable
-	// PROXY_UPSTREAM_CLIENT_TTL, else 300s.
+	// How long a CA or client certificate that is read from the hub by name is
+	// used before it is read again; over 45s counts as 45s. A directory is
+	// watched as a whole, so this has no effect with it. Default: the
+	// environment variable PROXY_UPSTREAM_CLIENT_TTL, else 300s.
 	UpstreamClientTTL Duration `json:"upstream_client_ttl,omitempty"`
 
 	// How long an answer that an identity provider gave about a token may be
@@ -70,7 +78,8 @@ type App struct {
 	// environment variable OIDC_TOKEN_CACHE_TTL, else 30s.
 	TokenCacheTTL Duration `json:"token_cache_ttl,omitempty"`
 
-	// How often each apiserver is asked whether it honours the proxy. Default: 60s.
+	// How often each apiserver is asked whether it answers, and whether it
+	// honours the proxy. The leader asks. Default: 60s.
 	ProbeInterval Duration `json:"probe_interval,omitempty"`
 
 	// The base of the server URLs in kubeconfigs, or a template with
@@ -96,16 +105,20 @@ type App struct {
 	displaced *zap.Logger
 }
 
-// KubernetesSource says how the hub's API is reached.
+// KubernetesSource says how the hub's API is reached. An empty one suits a pod.
 type KubernetesSource struct {
 	// A kubeconfig file. Default: the configuration of the pod, then the files
 	// that the environment variable KUBECONFIG names.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
-	// The namespaces whose ProxyKubeApis are served. Default: all.
+
+	// The namespaces whose ProxyKubeApis are served, and whose Services are
+	// watched. Default: all.
 	WatchNamespaces []string `json:"watch_namespaces,omitempty"`
+
 	// The name of the Lease, in the proxy's own namespace, by which the
 	// replicas elect the one that writes status and probes on schedule. `off`:
-	// this process acts as the leader. Default: `proxyauthk8s`.
+	// this process acts as the leader; with several replicas all would.
+	// Default: `proxyauthk8s`.
 	LeaderElection string `json:"leader_election,omitempty"`
 }
 

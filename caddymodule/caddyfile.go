@@ -33,6 +33,11 @@ func init() {
 // parseGlobalOption parses the global option:
 //
 //	proxyauth {
+//	    kubernetes {
+//	        kubeconfig       <path>
+//	        watch_namespaces <namespaces...>
+//	        leader_election  <lease>|off
+//	    }
 //	    directory            <path>
 //	    namespace            <namespace>
 //	    allowed_modes        Passthrough [FrontProxy]
@@ -46,6 +51,8 @@ func init() {
 //	    public_url           <url>
 //	    public_ca            <file>
 //	}
+//
+// Exactly one of kubernetes, whose block may be left out, and directory is given.
 func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	if existing != nil {
 		d.Next() // so that the error names the line

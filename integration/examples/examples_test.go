@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/pki"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/proxy"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/realtools"
@@ -31,11 +32,13 @@ func newHost(t *testing.T) host {
 	tls := filepath.Join(h.dir, "etc", "tls")
 	ca := pki.MustCA("example-ca")
 	pair := pki.Must(ca.Server("k8s.example.com", "*.k8s.example.com"))
+	hub := kube.Access{Server: "https://hub.example.com", CA: ca.PEM, Token: "none"}
 	if err := errors.Join(
 		os.MkdirAll(filepath.Join(h.dir, "etc", "clusters.d"), 0o755), os.MkdirAll(tls, 0o755),
 		os.WriteFile(filepath.Join(tls, "ca.crt"), ca.PEM, 0o644),
 		os.WriteFile(filepath.Join(tls, "tls.crt"), pair.CertPEM, 0o644),
 		os.WriteFile(filepath.Join(tls, "tls.key"), pair.KeyPEM, 0o600),
+		kube.WriteKubeconfig(filepath.Join(h.dir, "etc", "hub.kubeconfig"), hub),
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -176,22 +179,29 @@ type snippet struct {
 	line                 int
 }
 
-// snippets are the fenced blocks of README.md and docs.
-func snippets(t *testing.T, language string) []snippet {
+// pages are README.md and the pages of docs.
+func pages(t *testing.T) []string {
 	t.Helper()
 	root := repository(t)
-	pages := []string{filepath.Join(root, "README.md")}
+	all := []string{filepath.Join(root, "README.md")}
 	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, d os.DirEntry, err error) error {
 		if err == nil && filepath.Ext(path) == ".md" {
-			pages = append(pages, path)
+			all = append(all, path)
 		}
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return all
+}
+
+// snippets are the fenced blocks of README.md and docs.
+func snippets(t *testing.T, language string) []snippet {
+	t.Helper()
+	root := repository(t)
 	var all []snippet
-	for _, page := range pages {
+	for _, page := range pages(t) {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
