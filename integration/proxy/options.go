@@ -17,6 +17,8 @@ type Options struct {
 	// Hub is a kubeconfig: the objects come from there and not from the
 	// directory.
 	Hub string
+	// LeaderElection is a Lease or off; empty is the product's default.
+	LeaderElection string
 	// AllowedModes default to Passthrough and FrontProxy.
 	AllowedModes []string
 	// Settings are further lines of the global option proxyauth, Global of the
@@ -109,6 +111,9 @@ func (o *Options) caddyfile() string {
 	if o.Hub != "" {
 		line(2, "kubernetes {")
 		line(3, "kubeconfig %s", o.Hub)
+		if o.LeaderElection != "" {
+			line(3, "leader_election %s", o.LeaderElection)
+		}
 		line(2, "}")
 	} else {
 		line(2, "directory %%{directory}")
