@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"context"
 	"log/slog"
 	"sync/atomic"
 
@@ -16,8 +17,24 @@ var liveLogger atomic.Pointer[zap.Logger]
 
 func init() {
 	// client-go and the apiserver's packages log with klog.
-	klog.SetSlogLogger(slog.New(zapslog.NewHandler(liveCore{}, zapslog.WithName("klog"))))
+	klog.SetSlogLogger(slog.New(terse{zapslog.NewHandler(liveCore{}, zapslog.WithName("klog"))}))
 }
+
+// terse drops what is more verbose than klog's V(4), which zap would take for
+// debug messages: from V(8) on client-go writes the bodies of requests and
+// answers, and these hold Secrets (SIG-3).
+type terse struct{ slog.Handler }
+
+// Enabled says whether an entry of a level is written.
+func (h terse) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelDebug && h.Handler.Enabled(ctx, level)
+}
+
+// WithAttrs keeps the limit.
+func (h terse) WithAttrs(attrs []slog.Attr) slog.Handler { return terse{h.Handler.WithAttrs(attrs)} }
+
+// WithGroup keeps the limit.
+func (h terse) WithGroup(name string) slog.Handler { return terse{h.Handler.WithGroup(name)} }
 
 // liveCore writes to the logger of the configuration in force. What outlives a
 // configuration logs through it: the writers of an old one may be closed.
