@@ -70,6 +70,25 @@ func (b *streamBook) follow(rt *runtime) {
 	}
 }
 
+// detach takes the groups of an object that is gone although there is another
+// of its name; the caller ends them. As in follow, only the runtime that serves
+// new requests decides.
+func (b *streamBook) detach(rt *runtime, key k8swatch.Key) []*upstream.Group {
+	if currentRuntime() != rt {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var groups []*upstream.Group
+	for k, g := range b.groups {
+		if k.cluster == key {
+			delete(b.groups, k)
+			groups = append(groups, g)
+		}
+	}
+	return groups
+}
+
 // track makes a stream of a response.
 func (d *decision) track(r *http.Request, res *http.Response) {
 	kind := upstream.Response

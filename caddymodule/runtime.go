@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/admission"
 )
@@ -243,14 +244,26 @@ func (rt *runtime) rebuild() time.Duration {
 		after = make(map[k8swatch.Key]*cluster)
 	}
 	touched := rt.touched(before)
+	var ended []*upstream.Group
 	for key := range touched {
-		if spec := rt.compiler.Compile(key); spec != nil {
-			after[key] = rt.assemble(spec, before[key])
-		} else {
+		spec, old := rt.compiler.Compile(key), before[key]
+		if spec == nil {
 			delete(after, key)
+			continue
 		}
+		if old != nil && old.spec.UID != spec.UID {
+			// Deleted and created again between two looks: nothing of the first
+			// is the second's.
+			ended = append(ended, openStreams.detach(rt, key)...)
+			rt.statusOf.forget(key)
+			old = nil
+		}
+		after[key] = rt.assemble(spec, old)
 	}
 	rt.snapshot.Store(&snapshot{clusters: after})
+	for _, group := range ended {
+		group.End(endGrace)
+	}
 	for key := range touched {
 		old := before[key]
 		if old == nil {

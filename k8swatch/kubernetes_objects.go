@@ -34,6 +34,7 @@ func (k *Kubernetes) decodeObject(u *unstructured.Unstructured) (object *Object)
 	id.APIVersion, id.Kind = u.GetAPIVersion(), u.GetKind()
 	id.Namespace, id.Name, id.UID = u.GetNamespace(), u.GetName(), u.GetUID()
 	id.ResourceVersion, id.Generation = u.GetResourceVersion(), u.GetGeneration()
+	id.DeletionTimestamp = u.GetDeletionTimestamp()
 	defer func() {
 		if recover() != nil {
 			object = &Object{ProxyKubeApi: id, Invalid: "the object cannot be processed"}
@@ -63,6 +64,11 @@ func (k *Kubernetes) decodeObject(u *unstructured.Unstructured) (object *Object)
 
 // putObject takes a version of an object. k.mu is held, as in all of these.
 func (k *Kubernetes) putObject(key Key, latest *Object) {
+	if latest.ProxyKubeApi.DeletionTimestamp != nil {
+		// A finalizer, which its author may set, keeps the object, but not its URL.
+		k.dropObject(key)
+		return
+	}
 	o := k.objects[key]
 	if o != nil && o.latest.ProxyKubeApi.UID != latest.ProxyKubeApi.UID {
 		// Deleted and created again: nothing of the first is the second's.

@@ -129,6 +129,31 @@ func TestWhatIsShownAtOnce(t *testing.T) {
 	})
 }
 
+// A finalizer keeps an object for as long as its author likes, but not its URL.
+func TestAnObjectThatIsBeingDeletedIsGone(t *testing.T) {
+	inHub(t, nil, func(h *testHub) {
+		h.event(testKey, "1", specWithCA("ca"))
+		synctest.Wait()
+		h.changes()
+		going := h.Latest(testKey).DeepCopy()
+		now := metav1.Now()
+		going.ResourceVersion, going.DeletionTimestamp, going.Finalizers = h.nextVersion(), &now, []string{"team-a.example.com/never"}
+		for _, want := range [][]string{{"ProxyKubeApi team-a/prod"}, nil} {
+			h.locked(func() { h.putObject(testKey, &Object{ProxyKubeApi: going}) })
+			if h.Object(testKey) != nil || h.Latest(testKey) != nil || len(h.Keys()) != 0 || len(h.references) != 0 {
+				t.Errorf("it is still there: %v", h.Keys())
+			}
+			if diff := cmp.Diff(want, h.changes()); diff != "" {
+				t.Error(diff)
+			}
+		}
+		h.locked(func() { h.dropObject(testKey) })
+		if diff := cmp.Diff([]string(nil), h.changes()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
 func TestAChangeOfTheStatusAloneIsTold(t *testing.T) {
 	inHub(t, nil, func(h *testHub) {
 		h.event(testKey, "1", specWithCA("ca"))
@@ -214,17 +239,27 @@ func TestDecodeObject(t *testing.T) {
 		name, rest string
 		invalid    string
 		status     bool
+		going      bool
 	}{
 		{name: "well formed", rest: `"spec":{"service":{"ExternalService":{"url":"https://a"}}},"status":{"path":"/x"}}`, status: true},
 		{name: "an unknown field is dropped", rest: `"spec":{"later":1,"service":{"ExternalService":{"url":"https://a"}}}}`},
 		{name: "a text where an object belongs", rest: `"spec":{"service":"https://a"},"status":{"path":"/x"}}`, invalid: "spec.service", status: true},
 		{name: "a number that does not fit", rest: `"spec":{"service":{"KubernetesService":{"name":"a","port":4294967739}}}}`, invalid: "port"},
 		{name: "no spec, which a Compiler refuses", rest: `"spec":null}`},
+		{name: "an object of another shape that is being deleted", rest: `"spec":7}`, invalid: "spec", going: true},
 		{name: "a status of another shape", rest: `"spec":{"service":{"ExternalService":{"url":"https://a"}}},"status":[1]}`, invalid: "shape"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inHub(t, nil, func(h *testHub) {
-				o := h.decodeObject(toUnstructured(t, head+tt.rest))
+				u := toUnstructured(t, head+tt.rest)
+				if tt.going {
+					now := metav1.Now()
+					u.SetDeletionTimestamp(&now)
+				}
+				o := h.decodeObject(u)
+				if going := o.ProxyKubeApi.DeletionTimestamp != nil; going != tt.going {
+					t.Errorf("being deleted: %v", going)
+				}
 				switch {
 				case tt.invalid == "" && o.Invalid != "":
 					t.Errorf("invalid: %s", o.Invalid)
