@@ -30,7 +30,7 @@ const loginPath = "/login"
 
 // Options shape a provider; the zero value is the one of the CASES.
 type Options struct {
-	// Addr to listen on, 127.0.0.1:0 when empty.
+	// Addr to listen on, 127.0.0.1:0 when empty. Its host is in the issuer.
 	Addr string
 	// CA signs the serving certificate; nil makes one.
 	CA *pki.CA
@@ -45,7 +45,7 @@ type Options struct {
 
 // Provider is a running OpenID provider.
 type Provider struct {
-	// Issuer is https://127.0.0.1:<port>/realm.
+	// Issuer is https://<address>:<port>/realm.
 	Issuer string
 	CA     *pki.CA
 
@@ -74,13 +74,17 @@ func New(o Options) (*Provider, error) {
 	if o.Clients == nil {
 		o.Clients = defaultClients()
 	}
-	var err error
 	if o.CA == nil {
+		var err error
 		if o.CA, err = pki.NewCA("idp-ca"); err != nil {
 			return nil, err
 		}
 	}
-	serving, err := o.CA.Server()
+	host, _, err := net.SplitHostPort(o.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("starting the OpenID provider: %w", err)
+	}
+	serving, err := o.CA.Server(host)
 	if err != nil {
 		return nil, err
 	}
