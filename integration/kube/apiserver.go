@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -153,6 +155,19 @@ func (a *APIServer) Resume(ctx context.Context, extraArgs ...string) error {
 		return fmt.Errorf("starting kube-apiserver again: %w; its last lines:\n%s", err, a.proc.LogTail(25))
 	}
 	return nil
+}
+
+// DropArgs takes the arguments with that prefix away from the next Resume on,
+// and returns them, for a later Resume that gives them back.
+func (a *APIServer) DropArgs(prefix string) (dropped []string) {
+	a.args = slices.DeleteFunc(a.args, func(arg string) bool {
+		if !strings.HasPrefix(arg, prefix) {
+			return false
+		}
+		dropped = append(dropped, arg)
+		return true
+	})
+	return dropped
 }
 
 // PID is the process id.
