@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -14,8 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/proxy"
@@ -45,23 +42,43 @@ type Hub struct {
 	Kubeconfig string
 }
 
-// Start starts a hub. The values are the chart's, as in --set.
+// Start starts a hub with the CRD and the chart's rights. The values are the
+// chart's, as in --set.
 func Start(tb testing.TB, o kube.Options, values ...string) *Hub {
+	tb.Helper()
+	h := New(tb, o)
+	h.InstallCRD(tb, template(tb, "proxyauthk8s-crds", nil))
+	h.Grant(tb, values...)
+	return h
+}
+
+// New starts a hub that lacks the CRD and knows no ServiceAccount of the chart.
+func New(tb testing.TB, o kube.Options) *Hub {
 	tb.Helper()
 	h := &Hub{APIServer: kube.Start(tb, o)}
 	h.Admin = h.Kubectl(tb, "")
 	for _, namespace := range append([]string{Namespace}, Tenants...) {
 		h.Admin.MustRun(tb, "create", "namespace", namespace)
 	}
-	h.ApplyText(tb, template(tb, "proxyauthk8s-crds", nil))
+	return h
+}
+
+// InstallCRD installs a CRD of ProxyKubeApi and waits until it is served.
+func (h *Hub) InstallCRD(tb testing.TB, crd string) {
+	tb.Helper()
+	h.ApplyText(tb, crd)
 	h.Admin.MustRun(tb, "wait", "--for=condition=Established", "--timeout=60s", "crd/"+v1.Resource+"."+v1.GroupName)
 	// An established CRD is served a moment later.
 	h.Eventually(tb, "the CRD is served", func() bool {
 		return h.Admin.MustEnd(tb, "get", "--raw", "/apis/"+v1.GroupName+"/v1/"+v1.Resource).ExitCode == 0
 	})
+}
+
+// Grant makes the chart's ServiceAccount with its rights.
+func (h *Hub) Grant(tb testing.TB, values ...string) {
+	tb.Helper()
 	h.ApplyText(tb, template(tb, "proxyauthk8s", []string{"templates/rbac.yaml", "templates/serviceaccount.yaml"}, values...))
 	h.Kubeconfig = h.AccountKubeconfig(tb, "proxyauthk8s")
-	return h
 }
 
 // template renders a chart, or some of its templates, in the proxy's namespace.
@@ -93,17 +110,8 @@ func template(tb testing.TB, chart string, only []string, values ...string) stri
 func (h *Hub) AccountKubeconfig(tb testing.TB, account string) string {
 	tb.Helper()
 	token := strings.TrimSpace(h.Admin.MustRun(tb, "create", "token", account, "-n", Namespace, "--duration=8h").Stdout)
-	c := h.ClientConfig(nil)
-	config := clientcmdapi.NewConfig()
-	config.Clusters["hub"] = &clientcmdapi.Cluster{Server: c.Host, CertificateAuthorityData: c.CAData, CertificateAuthority: c.CAFile}
-	config.AuthInfos["account"] = &clientcmdapi.AuthInfo{Token: token}
-	config.Contexts["hub"] = &clientcmdapi.Context{Cluster: "hub", AuthInfo: "account"}
-	config.CurrentContext = "hub"
 	file := filepath.Join(tb.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, file); err != nil {
-		tb.Fatal(err)
-	}
-	if err := os.Chmod(file, 0o600); err != nil {
+	if err := kube.WriteKubeconfig(file, kube.Access{Server: h.URL, CA: h.PKI.ServerCA.PEM, Token: token}); err != nil {
 		tb.Fatal(err)
 	}
 	return file

@@ -1,12 +1,8 @@
 package source
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"os/exec"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,20 +16,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/hub"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/realtools"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
 const (
-	proxyNamespace = "proxyauth"
-	account        = "system:serviceaccount:proxyauth:proxyauthk8s"
+	proxyNamespace = hub.Namespace
 	managedBy      = "app.kubernetes.io/managed-by"
 )
 
@@ -41,28 +35,23 @@ const (
 // measured is logged.
 const soon = 30 * time.Second
 
-// hub is an apiserver with the CRD and the rights of the chart.
-type hub struct {
-	*kube.APIServer
+// fixture is a hub and clients of it.
+type fixture struct {
+	*hub.Hub
 	t       *testing.T
-	kubectl kube.Kubectl
 	core    corev1client.CoreV1Interface
 	objects dynamic.NamespaceableResourceInterface
 }
 
 // newHub starts a hub; crd is installed and the chart's rights are granted with
 // those values.
-func newHub(t *testing.T, crd string, values ...string) *hub {
+func newHub(t *testing.T, crd string, values ...string) *fixture {
 	t.Helper()
-	h := &hub{APIServer: kube.Start(t, kube.Options{}), t: t}
-	h.kubectl = h.Kubectl(t, "")
-	for _, namespace := range []string{proxyNamespace, "team-a", "team-b"} {
-		h.kubectl.MustRun(t, "create", "namespace", namespace)
-	}
+	h := &fixture{Hub: hub.New(t, kube.Options{}), t: t}
 	if crd != "" {
-		h.installCRD(crd)
+		h.InstallCRD(t, crd)
 	}
-	h.apply(chartRights(t, values...))
+	h.Grant(t, values...)
 	objects, err := dynamic.NewForConfig(h.AdminConfig())
 	must(t, err)
 	h.objects = objects.Resource(v1.SchemeGroupVersionResource)
@@ -71,60 +60,18 @@ func newHub(t *testing.T, crd string, values ...string) *hub {
 	return h
 }
 
-func (h *hub) apply(manifest string) {
-	h.t.Helper()
-	k := h.kubectl
-	k.Stdin = []byte(manifest)
-	k.MustRun(h.t, "apply", "--server-side", "--force-conflicts", "-f", "-")
-}
-
-func (h *hub) installCRD(crd string) {
-	h.t.Helper()
-	h.apply(crd)
-	h.kubectl.MustRun(h.t, "wait", "--for=condition=Established", "--timeout=60s", "crd/proxykubeapis.weebo.si.rs")
-	// An established CRD is served a moment later.
-	eventually(h.t, "the CRD is served", func() bool {
-		return h.kubectl.MustEnd(h.t, "get", "--raw", "/apis/weebo.si.rs/v1/proxykubeapis").ExitCode == 0
-	})
-}
-
-// chartRights renders the chart's ServiceAccount and its rights.
-func chartRights(t *testing.T, values ...string) string {
-	t.Helper()
-	helm, err := realtools.Path(t.Context(), realtools.Helm, nil)
-	must(t, err)
-	root, err := realtools.RepoRoot()
-	must(t, err)
-	args := []string{"template", "proxyauthk8s", filepath.Join(root, "charts", "proxyauthk8s"), "--namespace", proxyNamespace,
-		"--show-only", "templates/rbac.yaml", "--show-only", "templates/serviceaccount.yaml"}
-	for _, value := range values {
-		args = append(args, "--set", value)
-	}
-	cmd := exec.CommandContext(t.Context(), helm, args...)
-	cmd.Env = []string{"HOME=" + t.TempDir()}
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v: %s", err, stderr.String())
-	}
-	return stdout.String()
-}
-
 // config is that of the chart's ServiceAccount, as the product loads it.
-func (h *hub) config() *rest.Config { return h.configOf("proxyauthk8s") }
+func (h *fixture) config() *rest.Config { return h.configOf("proxyauthk8s") }
 
-func (h *hub) configOf(account string) *rest.Config {
+func (h *fixture) configOf(account string) *rest.Config {
 	h.t.Helper()
-	token := strings.TrimSpace(h.kubectl.MustRun(h.t, "create", "token", account, "-n", proxyNamespace).Stdout)
-	file := filepath.Join(h.t.TempDir(), "kubeconfig")
-	must(h.t, kube.WriteKubeconfig(file, kube.Access{Server: h.URL, CA: h.PKI.ServerCA.PEM, Token: token}))
-	config, err := k8swatch.LoadKubernetesConfig(file)
+	config, err := k8swatch.LoadKubernetesConfig(h.AccountKubeconfig(h.t, account))
 	must(h.t, err)
 	return config
 }
 
 // put creates or replaces a ProxyKubeApi.
-func (h *hub) put(namespace, name, spec string) {
+func (h *fixture) put(namespace, name, spec string) {
 	h.t.Helper()
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	must(h.t, json.Unmarshal([]byte(spec), &object.Object))
@@ -144,41 +91,22 @@ func (h *hub) put(namespace, name, spec string) {
 	must(h.t, err)
 }
 
-func (h *hub) remove(namespace, name string) {
+func (h *fixture) remove(namespace, name string) {
 	h.t.Helper()
 	must(h.t, h.objects.Namespace(namespace).Delete(h.t.Context(), name, metav1.DeleteOptions{}))
 }
 
-func (h *hub) putSecret(namespace, name, value string, labels map[string]string) {
+func (h *fixture) putSecret(namespace, name, value string, labels map[string]string) {
 	h.t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Data: map[string][]byte{"ca.crt": []byte(value)}}
 	_, err := h.core.Secrets(namespace).Create(h.t.Context(), secret, metav1.CreateOptions{})
 	must(h.t, err)
 }
 
-func (h *hub) patchSecret(namespace, name, patch string) {
+func (h *fixture) patchSecret(namespace, name, patch string) {
 	h.t.Helper()
 	_, err := h.core.Secrets(namespace).Patch(h.t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	must(h.t, err)
-}
-
-// requests are those of the chart's ServiceAccount that match.
-func (h *hub) requests(match func(e *auditv1.Event) bool) []auditv1.Event {
-	h.t.Helper()
-	all, err := h.AuditEvents()
-	must(h.t, err)
-	return slices.DeleteFunc(all, func(e auditv1.Event) bool { return e.User.Username != account || !match(&e) })
-}
-
-func (h *hub) mustNotHaveBeenForbidden() {
-	h.t.Helper()
-	for _, e := range h.requests(forbidden) {
-		h.t.Errorf("forbidden: %s %s", e.Verb, e.RequestURI)
-	}
-}
-
-func forbidden(e *auditv1.Event) bool {
-	return e.ResponseStatus != nil && (e.ResponseStatus.Code == 403 || e.ResponseStatus.Code == 401)
 }
 
 // follower is a running source and what it told.

@@ -66,13 +66,13 @@ func TestAbsentAtStart(t *testing.T) {
 		t.Error("a first list without the CRD")
 	default:
 	}
-	h.installCRD(v1.CRD)
+	h.InstallCRD(t, v1.CRD)
 	h.put("team-a", "prod", external)
 	f.started()
 	eventually(t, "the object", func() bool { return f.object("team-a", "prod") != nil })
 
 	t.Run("without rights", func(t *testing.T) {
-		h.kubectl.MustRun(t, "create", "serviceaccount", "nobody", "-n", proxyNamespace)
+		h.Admin.MustRun(t, "create", "serviceaccount", "nobody", "-n", proxyNamespace)
 		g := follow(t, h.configOf("nobody"), nil)
 		eventually(t, "told of each watch", func() bool { return g.count(denied) == 3 })
 		select {

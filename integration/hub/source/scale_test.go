@@ -60,11 +60,11 @@ func TestAThousandObjects(t *testing.T) {
 	h.put("team-a", "cluster-0", external)
 	eventually(t, "a change", func() bool { return f.object("team-a", "cluster-0").Spec.Cert == nil })
 	f.stop()
-	gets := h.requests(func(e *auditv1.Event) bool { return e.Verb == "get" })
+	gets := h.Requests(t, func(e *auditv1.Event) bool { return e.Verb == "get" })
 	took := time.Since(start)
 	t.Logf("%d reads by name in %v", len(gets), took.Round(time.Millisecond))
 	if most := objects * (1 + int(took/(36*time.Second))); len(gets) < objects || len(gets) > most {
 		t.Errorf("%d reads by name, at most %d are due", len(gets), most)
 	}
-	h.mustNotHaveBeenForbidden()
+	h.MustNotHaveBeenForbidden(t)
 }

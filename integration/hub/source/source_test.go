@@ -83,7 +83,7 @@ func TestObjects(t *testing.T) {
 		if _, err := f.Service("team-a", "api"); !apierrors.IsNotFound(err) {
 			t.Errorf("before: %v", err)
 		}
-		h.apply("{apiVersion: v1, kind: Service, metadata: {name: api, namespace: team-a}, spec: {ports: [{name: https, port: 6443}]}}")
+		h.ApplyText(t, "{apiVersion: v1, kind: Service, metadata: {name: api, namespace: team-a}, spec: {ports: [{name: https, port: 6443}]}}")
 		eventually(t, "seen", func() bool {
 			s, err := f.Service("team-a", "api")
 			return err == nil && len(s.Spec.Ports) == 1 && s.Spec.Ports[0].Port == 6443
@@ -98,7 +98,7 @@ func TestObjects(t *testing.T) {
 		if got := f.secret("team-b", "theirs"); !strings.HasPrefix(got, "failed") {
 			t.Errorf("a Secret of another namespace: %s", got)
 		}
-		asked := h.requests(func(e *auditv1.Event) bool {
+		asked := h.Requests(t, func(e *auditv1.Event) bool {
 			return e.ObjectRef != nil && (e.ObjectRef.Name == "theirs" || e.ObjectRef.Name == "proxyauth-agent-x")
 		})
 		if len(asked) != 0 {
@@ -106,14 +106,14 @@ func TestObjects(t *testing.T) {
 		}
 	})
 	f.stop()
-	h.mustNotHaveBeenForbidden()
+	h.MustNotHaveBeenForbidden(t)
 	t.Run("who asked", func(t *testing.T) {
-		for _, e := range h.requests(func(e *auditv1.Event) bool { return !strings.HasPrefix(e.UserAgent, "proxyauthk8s/") }) {
+		for _, e := range h.Requests(t, func(e *auditv1.Event) bool { return !strings.HasPrefix(e.UserAgent, "proxyauthk8s/") }) {
 			t.Errorf("%s %s as %q", e.Verb, e.RequestURI, e.UserAgent)
 		}
 	})
 	t.Run("lists and watches", func(t *testing.T) {
-		for _, e := range h.requests(func(e *auditv1.Event) bool { return e.Verb == "list" || e.Verb == "watch" }) {
+		for _, e := range h.Requests(t, func(e *auditv1.Event) bool { return e.Verb == "list" || e.Verb == "watch" }) {
 			own := e.ObjectRef.Resource == "secrets" && e.ObjectRef.Namespace == proxyNamespace && strings.Contains(e.RequestURI, "managed-by%3Dproxyauthk8s")
 			if !own && e.ObjectRef.Resource != "services" && e.ObjectRef.Resource != "proxykubeapis" {
 				t.Errorf("%s %s", e.Verb, e.RequestURI)
@@ -134,19 +134,19 @@ func TestRights(t *testing.T) {
 	if a, b := f.secret("team-a", "ca"), f.secret("team-b", "ca"); a != "A" || b != "A" {
 		t.Fatalf("at first: %s, %s", a, b)
 	}
-	h.mustNotHaveBeenForbidden()
+	h.MustNotHaveBeenForbidden(t)
 
 	h.patchSecret("team-a", "ca", `{"data":{"ca.crt":"Qg=="}}`)
 	eventually(t, "a change of the Secret", func() bool { return f.secret("team-a", "ca") == "B" })
 	eventually(t, "told", func() bool { return f.timesTold("Secret", "team-a", "ca") > 0 })
 
 	const binding = "proxyauth-proxyauthk8s-references"
-	h.kubectl.MustRun(t, "delete", "rolebinding", binding, "-n", "team-a")
+	h.Admin.MustRun(t, "delete", "rolebinding", binding, "-n", "team-a")
 	eventually(t, "the right is missed", func() bool { return f.secret("team-a", "ca") == "forbidden" })
 	if got := f.secret("team-b", "ca"); got != "A" {
 		t.Errorf("the other namespace: %s", got)
 	}
-	h.apply(chartRights(t, "rbac.secretNamespaces={team-a,team-b}"))
+	h.Grant(t, "rbac.secretNamespaces={team-a,team-b}")
 	eventually(t, "the right is back", func() bool { return f.secret("team-a", "ca") == "B" })
 
 	must(t, h.core.Secrets("team-a").Delete(t.Context(), "ca", metav1.DeleteOptions{}))
@@ -207,8 +207,8 @@ func TestSecretsOfTheProxy(t *testing.T) {
 		eventually(t, "another", func() bool { return f.secret(proxyNamespace, "later") == "A" })
 	})
 	f.stop()
-	h.mustNotHaveBeenForbidden()
-	watches := h.requests(func(e *auditv1.Event) bool {
+	h.MustNotHaveBeenForbidden(t)
+	watches := h.Requests(t, func(e *auditv1.Event) bool {
 		return e.Verb == "watch" && e.Stage == auditv1.StageResponseComplete && strings.Contains(e.RequestURI, "fieldSelector=metadata.name%3Dtls")
 	})
 	if len(watches) > 2 {
@@ -221,7 +221,7 @@ func TestAnObjectOfAnotherShape(t *testing.T) {
 	h := newHub(t, openSchema(t, v1.CRD))
 	h.put("team-a", "good", external)
 	h.put("team-a", "odd", `{"service":"https://10.0.0.1"}`)
-	h.installCRD(v1.CRD)
+	h.InstallCRD(t, v1.CRD)
 	f := follow(t, h.config(), nil).started()
 	if len(f.Keys()) != 2 {
 		t.Fatalf("objects: %v", f.Keys())
@@ -241,7 +241,7 @@ func TestWatchNamespaces(t *testing.T) {
 	h := newHub(t, v1.CRD, "watchNamespaces={team-a}")
 	h.put("team-a", "prod", external)
 	h.put("team-b", "prod", external)
-	h.apply("{apiVersion: v1, kind: Service, metadata: {name: api, namespace: team-a}, spec: {ports: [{port: 443}]}}")
+	h.ApplyText(t, "{apiVersion: v1, kind: Service, metadata: {name: api, namespace: team-a}, spec: {ports: [{port: 443}]}}")
 	f := follow(t, h.config(), func(o *k8swatch.KubernetesOptions) { o.WatchNamespaces = []string{"team-a"} }).started()
 	if f.object("team-a", "prod") == nil || f.object("team-b", "prod") != nil {
 		t.Errorf("objects: %v", f.Keys())
@@ -251,14 +251,14 @@ func TestWatchNamespaces(t *testing.T) {
 	}
 	h.put("team-a", "new", external)
 	eventually(t, "created", func() bool { return f.object("team-a", "new") != nil })
-	h.mustNotHaveBeenForbidden()
+	h.MustNotHaveBeenForbidden(t)
 
 	// Without the right it is an ordinary read that fails, and with it one
 	// that works.
-	h.apply("{apiVersion: v1, kind: Service, metadata: {name: api, namespace: team-b}, spec: {ports: [{port: 443}]}}")
+	h.ApplyText(t, "{apiVersion: v1, kind: Service, metadata: {name: api, namespace: team-b}, spec: {ports: [{port: 443}]}}")
 	h.put("team-a", "new", `{"service":{"KubernetesService":{"name":"api","namespace":"team-b"}}}`)
 	eventually(t, "forbidden", func() bool { _, err := f.Service("team-b", "api"); return apierrors.IsForbidden(err) })
-	h.kubectl.MustRun(t, "create", "clusterrole", "services", "--verb=get", "--resource=services")
-	h.kubectl.MustRun(t, "create", "clusterrolebinding", "services", "--clusterrole=services", "--serviceaccount=proxyauth:proxyauthk8s")
+	h.Admin.MustRun(t, "create", "clusterrole", "services", "--verb=get", "--resource=services")
+	h.Admin.MustRun(t, "create", "clusterrolebinding", "services", "--clusterrole=services", "--serviceaccount=proxyauth:proxyauthk8s")
 	eventually(t, "read by name", func() bool { _, err := f.Service("team-b", "api"); return err == nil })
 }
