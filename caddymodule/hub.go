@@ -78,6 +78,8 @@ func leadAgain() {
 // now (REC-1): of the replicas the elected one, and within a process the
 // runtime that serves requests.
 func (rt *runtime) lead() {
+	rt.leadMu.Lock()
+	defer rt.leadMu.Unlock()
 	leads := rt.Leading()
 	if !leads {
 		rt.leadsSince.Store(nil)

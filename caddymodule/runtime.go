@@ -72,6 +72,7 @@ type runtime struct {
 	// since when it leads, nil while it does not.
 	inForce    atomic.Bool
 	leadsSince atomic.Pointer[time.Time]
+	leadMu     sync.Mutex // one at a time in lead
 	logger     *zap.Logger
 
 	startOnce sync.Once
