@@ -68,6 +68,8 @@ type runtime struct {
 	prober   *prober
 
 	snapshot atomic.Pointer[snapshot]
+	// listed says that the source has told its first full list.
+	listed atomic.Bool
 	// inForce says that requests are served with this runtime, leadsSince
 	// since when it leads, nil while it does not.
 	inForce    atomic.Bool
@@ -172,7 +174,10 @@ func (rt *runtime) run() error {
 	rt.done.Add(2)
 	go func() {
 		defer rt.done.Done()
-		err := rt.source.Run(ctx, rt.pending.add)
+		err := rt.source.Run(ctx, func(changes ...k8swatch.Change) {
+			rt.listed.Store(true)
+			rt.pending.add(changes...)
+		})
 		if err == nil && ctx.Err() == nil {
 			err = errors.New("the source ended")
 		}
@@ -215,10 +220,10 @@ func (rt *runtime) loop(ctx context.Context, compiled func()) {
 			continue
 		case <-rt.pending.wake:
 		case <-recheck.C:
-			if rt.snapshot.Load() == nil {
-				continue
-			}
 			rt.pending.add()
+		}
+		if !rt.listed.Load() {
+			continue // no clusters known is not the same as no clusters (REC-2)
 		}
 		next := rt.rebuild()
 		compiled()

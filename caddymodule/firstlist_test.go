@@ -1,0 +1,45 @@
+package caddymodule
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+)
+
+// emptySource knows no object.
+type emptySource struct{ k8swatch.Source }
+
+func (emptySource) Keys() []k8swatch.Key { return nil }
+
+// REC-2: a configuration comes into force before the hub has been read. That is
+// no list without clusters: the replica is not ready, and answers 503 and not 404.
+func TestREC2NoClustersBeforeTheFirstList(t *testing.T) {
+	rt := &runtime{source: emptySource{}, pending: newChangeSet(), logger: zap.NewNop()}
+	rt.prober = newProber(rt, time.Minute)
+	// turn has the loop take up what pending holds, and ends it.
+	turn := func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			rt.loop(ctx, func() {})
+		}()
+		rt.pending.add()
+		for len(rt.pending.wake) > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		<-ended
+	}
+	if turn(); rt.load() != nil {
+		t.Error("clusters are known before the first list")
+	}
+	rt.listed.Store(true)
+	if turn(); rt.load() == nil {
+		t.Error("no clusters are known after the first list")
+	}
+}
