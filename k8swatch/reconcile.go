@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	// reconcilers is how many objects are worked on at a time.
-	reconcilers = 4
+	// reconcilers is how many objects are worked on at a time: enough for
+	// writesPerSecond at a hub that takes a third of a second.
+	reconcilers = 16
 	// writesPerSecond and writesAtOnce bound the writes to the hub.
 	writesPerSecond = 50
 	writesAtOnce    = 100
