@@ -30,6 +30,8 @@ const (
 	lease = "proxyauthk8s"
 	// soon bounds what must come; loaded machines are slow.
 	soon = 60 * time.Second
+	// probeInterval is that of the replicas.
+	probeInterval = 5 * time.Second
 )
 
 // world is a hub, an apiserver that trusts the proxy, and a user of it.
@@ -38,6 +40,8 @@ type world struct {
 	target *kube.APIServer
 	idp    *oidc.Provider
 	token  string
+	// back is when the target answered again after its last restart.
+	back time.Time
 }
 
 func newWorld(t *testing.T) *world {
@@ -77,8 +81,16 @@ type replica struct {
 
 func (w *world) replica(t *testing.T, pod string, change func(*proxy.Options)) *replica {
 	t.Helper()
-	kubeconfig := w.AccountKubeconfig(t, "proxyauthk8s")
-	o := proxy.Options{Hub: kubeconfig, Env: []string{"POD_NAME=" + pod}, Settings: "probe_interval 5s", LogLevel: "INFO"}
+	return w.replicaWith(t, pod, w.account(t), change)
+}
+
+// account is a kubeconfig with a token of its own of the ServiceAccount.
+func (w *world) account(t *testing.T) string { return w.AccountKubeconfig(t, "proxyauthk8s") }
+
+// replicaWith is replica for a kubeconfig made before, while the hub is away.
+func (w *world) replicaWith(t *testing.T, pod, kubeconfig string, change func(*proxy.Options)) *replica {
+	t.Helper()
+	o := proxy.Options{Hub: kubeconfig, Env: []string{"POD_NAME=" + pod}, Settings: "probe_interval " + probeInterval.String(), LogLevel: "INFO"}
 	if change != nil {
 		change(&o)
 	}
