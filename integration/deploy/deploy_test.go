@@ -34,6 +34,7 @@ func TestDeployment(t *testing.T) {
 		{"deleted leader", i.testDeletedLeader},
 		{"audit log", i.testAuditLog},
 		{"uninstall", i.testUninstall},
+		{"storage", i.testStorage},
 	} {
 		if !t.Run(step.name, step.run) {
 			t.Fatal("what follows needs this")
