@@ -1,6 +1,8 @@
 package migration
 
 import (
+	"encoding/base64"
+	"strings"
 	"testing"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -33,6 +35,25 @@ func (w *world) nobodyRanAsACertificate(t *testing.T) {
 		if users[idpName] == 0 || users[prefixedName] == 0 || users[prefix+probeAgent] == 0 {
 			t.Errorf("the log of %s does not hold what the test is about: %v", target.URL, users)
 		}
+	}
+}
+
+// nothingLeaked looks at all that the proxy has written at level DEBUG while it
+// read Secrets and wrote to the hub (SIG-3).
+func (w *world) nothingLeaked(t *testing.T) {
+	t.Helper()
+	log := w.proxy.Everything()
+	for _, part := range []string{
+		"PRIVATE KEY", base64.StdEncoding.EncodeToString(w.good.KeyPEM)[:64],
+		// client-go's, which writes Secrets in hexadecimal too.
+		"Request Body", "Response Body",
+	} {
+		if strings.Contains(log, part) {
+			t.Errorf("the log of the proxy holds %q", part)
+		}
+	}
+	if !strings.Contains(log, `"level":"debug"`) {
+		t.Error("the log is not at level DEBUG")
 	}
 }
 

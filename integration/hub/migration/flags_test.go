@@ -64,7 +64,7 @@ func flagsOfTheAPIServer(t *testing.T, w *world) {
 		}
 		w.event(t, inForce, since, corev1.EventTypeWarning, tt.reason, tt.text)
 		latest := max(inPreparation, took) - down
-		t.Logf("%s: told %v after the restart, which took %v", tt.name, latest.Round(time.Millisecond), down.Round(time.Millisecond))
+		t.Logf("%s: told %v after the apiserver was ready, which took %v", tt.name, latest.Round(time.Millisecond), down.Round(time.Millisecond))
 		if latest > roundLimit {
 			t.Errorf("%s: told after %v, want %v at most", tt.name, latest, roundLimit)
 		}

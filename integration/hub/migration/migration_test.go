@@ -43,6 +43,7 @@ func TestREC7Migration(t *testing.T) {
 	t.Run("a mode that is not known", func(t *testing.T) { unknownMode(t, w) })
 	users.stop(t)
 	w.nobodyRanAsACertificate(t)
+	w.nothingLeaked(t)
 	w.hub.MustNotHaveBeenForbidden(t)
 }
 
