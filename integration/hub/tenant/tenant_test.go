@@ -1,0 +1,39 @@
+package tenant
+
+import "testing"
+
+// One hub and one proxy for all attacks: what one of them leaves behind is what
+// the next one finds.
+func TestTenant(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, attack := range []struct {
+		name string
+		run  func(*world)
+	}{
+		{"references", references},
+		{"a label that comes", labelThatComes},
+		{"names", names},
+		{"repointing", repointing},
+		{"spellings of a URL", spellings},
+		{"prefixes", prefixes},
+		{"Services", services},
+		{"stalling", stalling},
+		{"deletion", deletion},
+		{"a finalizer", finalizer},
+		{"made anew", madeAnew},
+		{"a forged status", forgedStatus},
+		{"a mode", mode},
+		{"odd objects", oddObjects},
+		{"expressions", expressions},
+		{"two hundred clusters", crowd},
+	} {
+		t.Run(attack.name, func(t *testing.T) {
+			s := w.sub(t)
+			attack.run(s)
+			s.othersServe()
+		})
+	}
+	w.nothingTold(whispered...)
+	w.hub.MustNotHaveBeenForbidden(t)
+}
