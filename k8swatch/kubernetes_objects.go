@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
@@ -40,14 +41,13 @@ func (k *Kubernetes) decodeObject(u *unstructured.Unstructured) (object *Object)
 			object = &Object{ProxyKubeApi: id, Invalid: "the object cannot be processed"}
 		}
 	}()
-	text, err := u.MarshalJSON()
-	if err == nil {
+	readable, errs := k.validator.RecheckRaw(u.Object)
+	if text, err := u.MarshalJSON(); err == nil && !lacksRequired(errs) {
 		typed := &v1.ProxyKubeApi{}
-		if err = kjson.UnmarshalCaseSensitivePreserveInts(text, typed); err == nil {
+		if kjson.UnmarshalCaseSensitivePreserveInts(text, typed) == nil {
 			return &Object{ProxyKubeApi: typed}
 		}
 	}
-	readable, errs := k.validator.RecheckRaw(u.Object)
 	if readable.UID != id.UID || readable.Name != id.Name {
 		readable.ObjectMeta = id.ObjectMeta
 	}
@@ -60,6 +60,12 @@ func (k *Kubernetes) decodeObject(u *unstructured.Unstructured) (object *Object)
 		texts = []string{"the object does not have the shape of a " + v1.Kind}
 	}
 	return &Object{ProxyKubeApi: readable, Invalid: bounded(strings.Join(texts, "; "), maxMessage)}
+}
+
+// lacksRequired says whether a required field is missing, which the types do
+// not tell from an empty one.
+func lacksRequired(errs field.ErrorList) bool {
+	return slices.ContainsFunc(errs, func(err *field.Error) bool { return err.Type == field.ErrorTypeRequired })
 }
 
 // putObject takes a version of an object. k.mu is held, as in all of these.

@@ -245,7 +245,8 @@ func TestDecodeObject(t *testing.T) {
 		{name: "an unknown field is dropped", rest: `"spec":{"later":1,"service":{"ExternalService":{"url":"https://a"}}}}`},
 		{name: "a text where an object belongs", rest: `"spec":{"service":"https://a"},"status":{"path":"/x"}}`, invalid: "spec.service", status: true},
 		{name: "a number that does not fit", rest: `"spec":{"service":{"KubernetesService":{"name":"a","port":4294967739}}}}`, invalid: "port"},
-		{name: "no spec, which a Compiler refuses", rest: `"spec":null}`},
+		{name: "a required field is missing", rest: `"spec":{"service":{"ExternalService":{"url":"https://a"}},"security_config":{"per_user_group_rate_limiting":[{"group":"a"}]}}}`, invalid: "max_requests_per_minute: is required"},
+		{name: "no spec", rest: `"spec":null}`, invalid: "spec: is required"},
 		{name: "an object of another shape that is being deleted", rest: `"spec":7}`, invalid: "spec", going: true},
 		{name: "a status of another shape", rest: `"spec":{"service":{"ExternalService":{"url":"https://a"}}},"status":[1]}`, invalid: "shape"},
 	} {

@@ -43,13 +43,20 @@ func unsupported(path, more string) problem {
 func fromFieldErrors(errs field.ErrorList) []problem {
 	problems := make([]problem, 0, len(errs))
 	for _, err := range errs {
-		problems = append(problems, invalid(err.Field, fieldErrorText(err)))
+		path := err.Field
+		if path == noField {
+			path = ""
+		}
+		problems = append(problems, invalid(path, fieldErrorText(err)))
 	}
 	slices.SortStableFunc(problems, func(a, b problem) int {
 		return cmp.Or(strings.Compare(a.path, b.path), strings.Compare(a.text, b.text))
 	})
 	return problems
 }
+
+// noField is what a field.Error names that is about no field.
+var noField = (*field.Path)(nil).String()
 
 func fieldErrorText(err *field.Error) string {
 	if err.Detail != "" {

@@ -18,6 +18,7 @@ func TestAPI1ApiserverAndValidatorAgree(t *testing.T) {
 	t.Run("rules", j.rules)
 	t.Run("every place", func(t *testing.T) { j.everyPlace(t, mutator{}) })
 	t.Run("REC-4 columns", j.columns)
+	t.Run("objects older than the CRD", j.older)
 }
 
 func (j *judges) cases(t *testing.T) {

@@ -50,7 +50,7 @@ func oddObjects(w *world) {
 	objects = append(objects, binary)
 	add("binary", &v1.CertSource{ConfigMap: keyRef("", "odd-binary", "ca.crt")})
 	add("binary-good", &v1.CertSource{ConfigMap: keyRef("", "odd-binary", "good")})
-	add("no-key", &v1.CertSource{ConfigMap: keyRef("", "odd-binary", "\u202enone\x7f")})
+	add("no-key", &v1.CertSource{ConfigMap: keyRef("", "odd-binary", "\u202enone")})
 	want["binary-good"] = "True/Serving"
 	inline := strings.Repeat("QUFB", 131072/4)
 	add("inline", &v1.CertSource{Cert: &inline})

@@ -70,7 +70,7 @@ func spellings(w *world) {
 		{"https://127.1:" + port, mismatch},
 		{"https://127.0.0.1.:" + port, mismatch},
 		{up.URL, same},
-		{"https://127.0.0.1:0" + port, mismatch},
+		{"https://127.0.0.1:0" + port, refused},
 		{up.URL + "/base", mismatch},
 		{up.URL + "/", same},
 		{up.URL + "/%2e", "False/InvalidSpec"},

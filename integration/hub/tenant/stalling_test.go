@@ -45,7 +45,7 @@ func stalling(w *world) {
 	w.ready("stalled", "False/FrontProxyNotTrusted")
 	for _, s := range stalls {
 		up.Handle(s.h)
-		w.stays(mine, "stalled", http.StatusServiceUnavailable, notReady+"FrontProxyNotTrusted", 3*time.Second)
+		w.stays(mine, "stalled", http.StatusServiceUnavailable, notReady+"FrontProxyNotTrusted", 2500*time.Millisecond)
 	}
 	if got := hub.Condition(w.hub.Cluster(w, mine, "stalled").Status, "Ready"); got != "False/FrontProxyNotTrusted" {
 		w.Errorf("Ready is %s", got)
@@ -133,7 +133,5 @@ func crowd(w *world) {
 		s := w.hub.Cluster(w, theirs, "new").Status
 		return hub.Condition(s, "Ready") == "True/Serving" && hub.Condition(s, "Reachable") == "True/Answered" && s.UpstreamAuth.Trust == v1.TrustTrusted
 	})
-	// Flags that change under a running cluster are found out as before.
-	up.HandleConn(nil)
 	w.hub.Admin.MustRun(w, "delete", "-n", mine, v1.Resource, "--all", "--wait=false")
 }
