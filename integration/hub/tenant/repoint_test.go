@@ -38,7 +38,7 @@ func repointing(w *world) {
 	w.apply(w.cluster(mine, "moved", elsewhere))
 	w.hub.Patch(w, mine, v1.Resource, "moved", `{"spec":{"tls_server_name":"localhost"}}`)
 	w.stays(mine, "moved", http.StatusServiceUnavailable, notReady+"ClientCertTargetMismatch", time.Second)
-	for range 5 {
+	for range 3 {
 		w.hub.Patch(w, mine, v1.Resource, "moved", urlPatch(up.URL))
 		w.hub.Patch(w, mine, v1.Resource, "moved", urlPatch(elsewhere.URL))
 		w.ask(mine, "moved")
