@@ -77,8 +77,8 @@ func oddObjects(w *world) {
 		if !known {
 			reason = "False/ReferenceNotFound"
 		}
-		if message := hub.Message(w.hub.WaitReady(w, mine, c.Name, reason), "Ready"); len(message) > 4096 {
-			w.Errorf("%s: a message of %d bytes", c.Name, len(message))
+		if message := hub.Message(w.hub.WaitReady(w, mine, c.Name, reason), "Ready"); len(message) > 4096 || strings.ContainsRune(message, '\u202e') {
+			w.Errorf("%s: a message of %d bytes: %.200q", c.Name, len(message), message)
 		}
 		w.othersServe()
 	}

@@ -4,8 +4,13 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/hub"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/rawserver"
@@ -73,6 +78,25 @@ func stalling(w *world) {
 	}
 	up.Handle(nil)
 	w.answers(mine, "stalled", http.StatusCreated, "")
+}
+
+// TRUST-1: what an apiserver says of whom it saw is its own text: it is told
+// in a bounded length, on one line.
+func lying(w *world) {
+	up := rawserver.Start(w, rawserver.Options{Bare: true})
+	name := strings.Repeat("\u202e\"\n\x1b[31mé", 4000)
+	up.Handle(func(rw *rawserver.Writer, r *rawserver.Request) {
+		review := authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: name, Groups: []string{name}}}}
+		review.APIVersion, review.Kind = "authentication.k8s.io/v1", "SelfSubjectReview"
+		rw.JSON(http.StatusCreated, review)
+	})
+	w.approve(mine, "lying", up, 0)
+	w.apply(w.cluster(mine, "lying", up))
+	w.answers(mine, "lying", http.StatusServiceUnavailable, notReady+"UpstreamIdentityNotHonoured")
+	message := w.ready("lying", "False/UpstreamIdentityNotHonoured")
+	if n := utf8.RuneCountInString(message); n > 256 || strings.ContainsFunc(message, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		w.Errorf("%d characters: %q", n, message)
+	}
 }
 
 // hole accepts connections and says nothing.

@@ -19,6 +19,7 @@ func TestTenant(t *testing.T) {
 		{"prefixes", prefixes},
 		{"Services", services},
 		{"stalling", stalling},
+		{"lying", lying},
 		{"deletion", deletion},
 		{"a finalizer", finalizer},
 		{"made anew", madeAnew},
