@@ -63,9 +63,17 @@ type Reconciler struct {
 	limit    *rate.Limiter
 	logger   *zap.Logger
 
-	mu sync.Mutex
-	// written is when an object's status was last written.
-	written map[Key]time.Time
+	mu      sync.Mutex
+	written map[Key]written
+}
+
+// written is the last write of an object's status.
+type written struct {
+	at time.Time
+	// over is the version of the object it was written over: while the source
+	// still has that one, status is what the hub has.
+	over   string
+	status *v1.ProxyKubeApiStatus
 }
 
 // NewReconciler does no I/O.
@@ -86,7 +94,7 @@ func NewReconciler(config *rest.Config, statuses Statuses, logger *zap.Logger) (
 			workqueue.NewTypedItemExponentialFailureRateLimiter[Key](retryFirst, retryLast)),
 		limit:   rate.NewLimiter(writesPerSecond, writesAtOnce),
 		logger:  logger,
-		written: map[Key]time.Time{},
+		written: map[Key]written{},
 	}, nil
 }
 
@@ -160,11 +168,18 @@ func (r *Reconciler) reconcile(ctx context.Context, key Key) (wait time.Duration
 		r.forget(key)
 		return 0, nil
 	}
+	last := r.lastWrite(key)
+	if last.over == object.ResourceVersion && last.status != nil {
+		// The source has not seen it yet.
+		ahead := *object
+		ahead.Status = last.status
+		object = &ahead
+	}
 	status, wait := r.statuses.Status(object)
 	if status == nil || SameStatus(status, object.Status) {
 		return wait, nil
 	}
-	if early := r.early(key); early > 0 {
+	if early := betweenWrites - time.Since(last.at); early > 0 {
 		return early, nil
 	}
 	if err := r.limit.Wait(ctx); err != nil {
@@ -176,7 +191,7 @@ func (r *Reconciler) reconcile(ctx context.Context, key Key) (wait time.Duration
 		}
 		return 0, err
 	}
-	r.note(key)
+	r.note(key, written{time.Now(), object.ResourceVersion, status})
 	r.events.changes(ctx, object, status)
 	return wait, nil
 }
@@ -198,17 +213,16 @@ func (r *Reconciler) write(ctx context.Context, object *v1.ProxyKubeApi, status 
 		Name(object.Name).SubResource("status").Body(patch).Do(ctx).Error()
 }
 
-// early is how long an object that was written a moment ago must wait.
-func (r *Reconciler) early(key Key) time.Duration {
+func (r *Reconciler) lastWrite(key Key) written {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return betweenWrites - time.Since(r.written[key])
+	return r.written[key]
 }
 
-func (r *Reconciler) note(key Key) {
+func (r *Reconciler) note(key Key, w written) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.written[key] = time.Now()
+	r.written[key] = w
 }
 
 func (r *Reconciler) forget(key Key) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -29,6 +30,7 @@ type writing struct {
 	status  *v1.ProxyKubeApiStatus
 	wait    time.Duration
 	follows bool // nobody leads
+	lags    bool // the source does not see what is written
 	// answers are the codes of the next writes of a status, 200 after them.
 	answers []int
 	patches []string
@@ -36,7 +38,7 @@ type writing struct {
 }
 
 func newWriting(t *testing.T) *writing {
-	w := &writing{t: t, object: &v1.ProxyKubeApi{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "prod", UID: "u-1"}}}
+	w := &writing{t: t, object: &v1.ProxyKubeApi{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "prod", UID: "u-1", ResourceVersion: "0"}}}
 	server := httptest.NewServer(w)
 	t.Cleanup(server.Close)
 	r, err := NewReconciler(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, w, zap.NewNop())
@@ -75,8 +77,11 @@ func (w *writing) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(rw).Encode(metav1.Status{Status: metav1.StatusFailure, Code: int32(code), Reason: map[int]metav1.StatusReason{404: metav1.StatusReasonNotFound}[code]})
 		return
 	}
-	w.object = w.object.DeepCopy()
-	w.object.Status = w.status
+	if !w.lags {
+		w.object = w.object.DeepCopy()
+		w.object.Status = w.status
+		w.object.ResourceVersion = strconv.Itoa(len(w.patches))
+	}
 	_, _ = rw.Write([]byte(`{"apiVersion":"weebo.si.rs/v1","kind":"ProxyKubeApi"}`))
 }
 
@@ -190,6 +195,20 @@ func TestReconcileOfWhatIsGone(t *testing.T) {
 	w.locked(func() { w.object = nil })
 	w.Enqueue(testKey)
 	w.settle(1, 0)
+}
+
+// A source that lags is no reason to write the same again, nor to tell it again.
+func TestReconcileAheadOfTheSource(t *testing.T) {
+	w := newWriting(t)
+	w.locked(func() { w.status, w.lags = ready("True", ReasonServing), true })
+	w.Enqueue(testKey)
+	w.settle(1, 1)
+	time.Sleep(betweenWrites)
+	w.Enqueue(testKey)
+	w.settle(1, 1)
+	w.locked(func() { w.status = ready("False", ReasonInvalidSpec) })
+	w.Enqueue(testKey)
+	w.settle(2, 2)
 }
 
 // Others may provoke writes of one object, but not as fast as they like.
