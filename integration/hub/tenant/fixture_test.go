@@ -47,8 +47,6 @@ type world struct {
 	px     *proxy.Proxy
 	token  string
 	steady *rawserver.Server
-	// secrets must not be told in any status, Event or log line.
-	secrets []string
 }
 
 func newWorld(t *testing.T) *world {

@@ -50,7 +50,8 @@ func stalling(w *world) {
 	w.ready("stalled", "False/FrontProxyNotTrusted")
 	for _, s := range stalls {
 		up.Handle(s.h)
-		w.stays(mine, "stalled", http.StatusServiceUnavailable, notReady+"FrontProxyNotTrusted", 2500*time.Millisecond)
+		// Requests have it asked once a second.
+		w.stays(mine, "stalled", http.StatusServiceUnavailable, notReady+"FrontProxyNotTrusted", 1500*time.Millisecond)
 	}
 	if got := hub.Condition(w.hub.Cluster(w, mine, "stalled").Status, "Ready"); got != "False/FrontProxyNotTrusted" {
 		w.Errorf("Ready is %s", got)
