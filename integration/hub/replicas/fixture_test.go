@@ -105,7 +105,8 @@ func credentialOf(t *testing.T, kubeconfig string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	parts := strings.Split(config.AuthInfos["account"].Token, ".")
+	user := config.Contexts[config.CurrentContext].AuthInfo
+	parts := strings.Split(config.AuthInfos[user].Token, ".")
 	if len(parts) != 3 {
 		t.Fatalf("a token of %d parts", len(parts))
 	}
