@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
 )
 
 // The times of the election. A leader that dies is replaced within
@@ -55,10 +57,13 @@ func NewElector(o ElectorOptions) (*Elector, error) {
 	}
 	return &Elector{
 		options: o,
-		lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Lease},
-			Client:     client,
-			LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
+		lock: &reportingLock{
+			Interface: &resourcelock.LeaseLock{
+				LeaseMeta:  metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Lease},
+				Client:     client,
+				LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
+			},
+			logger: o.Logger.With(zap.String("lease", o.Namespace+"/"+o.Lease)),
 		},
 	}, nil
 }
@@ -71,6 +76,8 @@ func (e *Elector) Leading() bool { return e.leading.Load() }
 // false, returns before the Lease is given back, so that the work it ends is
 // over when another takes it up.
 func (e *Elector) Run(ctx context.Context, changed func()) error {
+	// What client-go has to say of each attempt is said here, once.
+	ctx = klog.NewContext(ctx, klog.Logger{})
 	for ctx.Err() == nil {
 		if err := e.term(ctx, changed); err != nil {
 			return err
@@ -140,4 +147,60 @@ func (e *Elector) set(leading bool, changed func()) {
 	e.leading.Store(leading)
 	e.options.Logger.Info("leader election", zap.String("lease", e.options.Namespace+"/"+e.options.Lease), zap.Bool("leading", leading))
 	changed()
+}
+
+// reportingLock tells of a Lease that the proxy may not use. That the hub is
+// away is told by who reads the objects.
+type reportingLock struct {
+	resourcelock.Interface
+	logger *zap.Logger
+
+	mu sync.Mutex
+	// since is when a refusal began or was told last, zero for none.
+	since time.Time
+	told  bool
+}
+
+// Get reads the Lease.
+func (l *reportingLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if !apierrors.IsNotFound(err) { // one that is to be created
+		l.report(ctx, err)
+	}
+	return record, raw, err
+}
+
+// Create makes the Lease.
+func (l *reportingLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.report(ctx, l.Interface.Create(ctx, record))
+}
+
+// Update renews or takes the Lease.
+func (l *reportingLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.report(ctx, l.Interface.Update(ctx, record))
+}
+
+// report takes the result of a request. An apiserver that starts refuses
+// everybody for a moment, so that a refusal is told when it lasts.
+func (l *reportingLock) report(ctx context.Context, err error) error {
+	fault, ok := faultOf(err)
+	if ctx.Err() != nil || !ok || fault == faultAway {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	switch {
+	case fault == faultNone:
+		if l.told {
+			l.logger.Info("the Lease of the leader election can be used again")
+		}
+		l.since, l.told = time.Time{}, false
+	case l.since.IsZero():
+		l.since = now
+	case !l.told && now.Sub(l.since) >= refusedFor, l.told && now.Sub(l.since) >= remindEvery:
+		l.since, l.told = now, true
+		l.logger.Error("the hub does not let the proxy use the Lease of the leader election: while no replica leads, no status is written", errorText(err))
+	}
+	return err
 }

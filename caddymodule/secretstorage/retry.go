@@ -30,20 +30,33 @@ var (
 )
 
 // retry calls f until it returns something else than a passing fault, for at
-// most that long. The error is the last one of f.
+// most that long. The error is the last one of f that is not merely the end of
+// ctx.
 func retry(ctx context.Context, patience time.Duration, f func() error) error {
 	start := time.Now()
 	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 7, Cap: 2 * time.Second}
+	var before error
 	for {
 		err := f()
-		if err == nil {
+		switch {
+		case err == nil:
 			return nil
+		case before != nil && over(ctx):
+			return before
 		}
+		before = err
 		pause := backoff.Step()
 		if time.Since(start)+pause > bearable(err, patience) || !sleep(ctx, pause) {
 			return err
 		}
 	}
+}
+
+// over says whether ctx has ended, or is about to: a deadline is seen by who
+// looks at the clock before it is told.
+func over(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
 // bearable is how long an error is borne, given how long a passing fault is.
