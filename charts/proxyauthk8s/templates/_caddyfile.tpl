@@ -107,7 +107,8 @@ http://:9180 {
 	proxyauth
 }
 
-# Whatever host was asked for: a 404 that kubectl can read.
+# A name of the site above as server name (SNI), and another Host: a 404 that
+# kubectl can read. For another server name the TLS handshake fails.
 :8443 {
 	proxyauth
 }

@@ -3,7 +3,19 @@
 {{- if .Values.portal.enabled -}}
 {{- fail "portal.enabled: the portal is not supported by this version" -}}
 {{- end -}}
+{{- range $key := list "probeInterval" "tokenCacheTtl" "upstreamClientTtl" -}}
+{{- $value := get $.Values $key | toString -}}
+{{- if and $value (not (regexMatch "[1-9]" $value)) -}}
+{{- fail (printf "%s: %s is not longer than zero" $key $value) -}}
+{{- end -}}
+{{- end -}}
 {{- $tls := .Values.tls -}}
+{{- if eq $tls.mode "secret" -}}
+{{- $secret := include "proxyauthk8s.tlsSecret" . -}}
+{{- if or (hasPrefix "proxyauth-frontproxy-" $secret) (hasPrefix "proxyauth-agent-" $secret) -}}
+{{- fail (printf "tls.secretName: %s is a name of the product's own Secrets, which the proxy does not serve with: choose another" $secret) -}}
+{{- end -}}
+{{- end -}}
 {{- if $tls.certManager.enabled -}}
 {{- if ne $tls.mode "secret" -}}
 {{- fail (printf "tls.certManager.enabled needs tls.mode secret, which is %s" $tls.mode) -}}
