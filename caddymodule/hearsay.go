@@ -50,7 +50,7 @@ func (c *cluster) heed(status *v1.ProxyKubeApiStatus) {
 		}
 		return
 	}
-	switch frontProxy := c.spec.Mode == v1.ModeFrontProxy && c.gate != nil; {
+	switch frontProxy := c.spec.Mode == v1.ModeFrontProxy && c.gated(); {
 	case frontProxy && refused.Reason == k8swatch.ReasonFrontProxyNotTrusted:
 		c.gate.Refuse(probe.Verdict{Trust: v1.TrustRejected, Message: refused.Message})
 	case frontProxy && refused.Reason == k8swatch.ReasonUpstreamIdentityNotHonoured:
@@ -63,7 +63,7 @@ func (c *cluster) heed(status *v1.ProxyKubeApiStatus) {
 // refused reports whether a refusal keeps the cluster's requests out.
 func (c *cluster) refused() bool {
 	if c.spec.Mode == v1.ModeFrontProxy {
-		return c.gate != nil && c.gate.Refused()
+		return c.gated() && c.gate.Refused()
 	}
 	return c.spec.ClientCert != nil && c.certGate != nil && c.certGate.Refused()
 }

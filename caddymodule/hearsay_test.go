@@ -111,6 +111,28 @@ func TestHeed(t *testing.T) {
 
 // A word closes once; what the replica has seen since then stands until the word
 // is another. When the word has gone the apiserver is asked.
+// A gate outlives the certificate it is about. What a status says meanwhile has
+// nobody asked, and there is nothing to ask over.
+func TestHeedWithoutCertificate(t *testing.T) {
+	c, asked := heeding(t, v1.ModeFrontProxy)
+	c.heed(told(7, k8swatch.ReasonFrontProxyNotTrusted, 0))
+	c.pair, c.spec.Probe = nil, false
+	c.closed = notReady(v1.ModeFrontProxy, k8swatch.ReasonClientCertMissing)
+	for minute, reason := range []string{k8swatch.ReasonClientCertMissing, k8swatch.ReasonUpstreamIdentityNotHonoured, k8swatch.ReasonServing} {
+		c.heed(told(7, reason, minute+1))
+	}
+	if v := c.probe(t.Context()); v.Trust != v1.TrustUnknown {
+		t.Errorf("a probe without a certificate: %+v", v)
+	}
+	time.Sleep(100 * time.Millisecond) // a check would run on its own
+	if n := asked.Load(); n != 0 {
+		t.Errorf("asked %d times", n)
+	}
+	if refused := c.notReady(); refused == nil || !strings.Contains(refused.message, k8swatch.ReasonClientCertMissing) {
+		t.Errorf("answer %+v", refused)
+	}
+}
+
 func TestHeedOnlyNews(t *testing.T) {
 	c, asked := heeding(t, v1.ModePassthrough)
 	step := func(what string, status *v1.ProxyKubeApiStatus, open bool) {

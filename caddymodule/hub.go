@@ -25,6 +25,10 @@ type hub struct {
 // take back what the one before it knew. A probe takes 10 s at most.
 const settleTime = 12 * time.Second
 
+// aloneAfter is how long the hub is silent before each replica probes for
+// itself.
+const aloneAfter = 30 * time.Second
+
 // joinHub makes what writes to the hub. It does no I/O.
 func (rt *runtime) joinHub() error {
 	if rt.hub == nil {
@@ -53,6 +57,21 @@ func (rt *runtime) followHub(ctx context.Context) {
 	rt.done.Go(func() { rt.hub.status.Run(ctx) })
 	if rt.hub.election != nil {
 		rt.hub.election.follow(rt)
+		rt.done.Go(func() { rt.watchForLeader(ctx) })
+	}
+}
+
+// watchForLeader notices that the hub is away, and that it is back.
+func (rt *runtime) watchForLeader(ctx context.Context) {
+	ticker := time.NewTicker(aloneAfter / 6)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			rt.lead()
+		}
 	}
 }
 
@@ -86,7 +105,14 @@ func (rt *runtime) lead() {
 	} else if now := time.Now(); rt.leadsSince.CompareAndSwap(nil, &now) && rt.hub != nil {
 		rt.hub.status.EnqueueAll()
 	}
-	rt.prober.lead(leads)
+	rt.prober.lead(leads || rt.alone())
+}
+
+// alone says whether nobody can lead, since the hub does not answer. Each
+// replica then probes for itself: an apiserver whose flags change meanwhile must
+// be found out all the same.
+func (rt *runtime) alone() bool {
+	return rt.inForce.Load() && rt.hub != nil && rt.hub.election != nil && time.Since(rt.hub.election.Answered()) > aloneAfter
 }
 
 // Leading says whether this runtime writes status and probes on schedule.

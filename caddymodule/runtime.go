@@ -34,17 +34,22 @@ var active struct {
 
 // How long Start waits for the first full list; the proxy answers 503 until it
 // is there. A hub may be away for hours, and whoever watches over this process
-// must be able to ask it meanwhile.
+// must be able to ask it meanwhile; a configuration that replaces another waits
+// longer, and gives up.
 const (
 	firstDirectoryTimeout = 30 * time.Second
 	firstHubTimeout       = 5 * time.Second
+	nextHubTimeout        = 20 * time.Second
 )
 
 func (rt *runtime) firstListTimeout() time.Duration {
-	if rt.hub != nil {
-		return firstHubTimeout
+	switch {
+	case rt.hub == nil:
+		return firstDirectoryTimeout
+	case currentRuntime() != nil:
+		return nextHubTimeout
 	}
-	return firstDirectoryTimeout
+	return firstHubTimeout
 }
 
 // recheckAtLatest is how often the clusters are compiled again although nothing
@@ -199,6 +204,12 @@ func (rt *runtime) run() error {
 		rt.done.Wait()
 		return err
 	case <-timeout.C:
+		if replaces := currentRuntime(); replaces != nil && replaces != rt && replaces.load() != nil {
+			// What is in force goes on from memory; this would not (REC-2).
+			cancel()
+			rt.done.Wait()
+			return errors.New("the clusters cannot be read now: the configuration in force stays, and goes on from what it last read")
+		}
 		rt.logger.Warn("the first list of clusters takes long; requests are answered 503 until it is there")
 	}
 	return nil

@@ -71,6 +71,10 @@ func (c *cluster) takeReach(old *cluster) {
 	}
 }
 
+// gated reports whether the gate is about what the cluster is now. One that is
+// kept while the certificate is missing is about a set that is not.
+func (c *cluster) gated() bool { return c.spec.Probe && c.gate != nil }
+
 // passes reports whether the gate that requests of this cluster meet is open.
 func (c *cluster) passes() bool {
 	switch {
@@ -136,7 +140,7 @@ func (c *cluster) ask(ctx context.Context) error {
 // recheck is ask behind a request.
 func (c *cluster) recheck() {
 	switch {
-	case c.spec.Mode == v1.ModeFrontProxy && c.gate != nil:
+	case c.spec.Mode == v1.ModeFrontProxy && c.gated():
 		c.gate.Recheck(c.probe)
 	case c.spec.Mode != v1.ModeFrontProxy && c.certGate != nil && c.pair != nil:
 		c.certGate.Recheck(c.checkClientCert)
@@ -160,6 +164,9 @@ func (c *cluster) probe(ctx context.Context) probe.Verdict {
 	base, ok := c.address()
 	if !ok {
 		return probe.Verdict{Trust: v1.TrustUnknown, Message: badAddress}
+	}
+	if over == nil {
+		return probe.Verdict{Trust: v1.TrustUnknown, Message: "there is no certificate to present"}
 	}
 	return probe.Check(ctx, over, base, c.settings)
 }

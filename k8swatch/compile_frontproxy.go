@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // presentable is the front-proxy certificate of a cluster.
@@ -39,6 +40,9 @@ type frontProxySecret struct {
 }
 
 type frontProxyAnnotations struct {
+	// uid is the Secret's: one that was deleted is withdrawn, whatever came
+	// in its place (CERT-5).
+	uid        types.UID
 	target     string
 	prefix     string
 	havePrefix bool
@@ -102,6 +106,7 @@ func examine(secret *corev1.Secret, last *frontProxySecret) *frontProxySecret {
 	case secret.Labels[ManagedByLabel] != ManagedByValue:
 		seen.misfit = "lacks the label " + ManagedByLabel + ": " + ManagedByValue
 	}
+	seen.annotations.uid = secret.UID
 	seen.annotations.target = secret.Annotations[FrontProxyTargetAnnotation]
 	seen.annotations.prefix, seen.annotations.havePrefix = secret.Annotations[FrontProxyPrefixAnnotation]
 	crt, key := secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]

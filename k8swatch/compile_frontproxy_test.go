@@ -119,6 +119,9 @@ func TestAWithdrawnPairStaysAway(t *testing.T) { // CERT-5
 			b.removeSecret(proxyNamespace, frontProxyName)
 			b.put(object(inFrontProxy))
 		},
+		"another in its place": func(b *bench) {
+			b.putSecret(frontProxySecretOf(pemPair{}, func(s *corev1.Secret) { s.UID = "another" }))
+		},
 		"subject": func(b *bench) {
 			b.putSecret(frontProxySecretOf(certificate(t, func(o *certOptions) { o.subject.CommonName = "system:x" })))
 		},

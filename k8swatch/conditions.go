@@ -47,6 +47,8 @@ const (
 	ReasonAgentAbsent   = "AgentAbsent"
 )
 
+var reachableReasons = []string{ReasonAnswered, ReasonConnectFailed, ReasonTLSFailed, ReasonServerError, ReasonAgentAbsent}
+
 // The statuses of a condition, as metav1.ConditionStatus spells them.
 const (
 	StatusTrue    = "True"

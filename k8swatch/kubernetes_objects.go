@@ -160,12 +160,15 @@ func (o *hubObject) stopWaiting() {
 }
 
 // needs are what is read by name for an object: what it may refer to (API-4,
-// API-5), a Service outside the namespaces that are watched, and the Secret of
+// API-5) and this version reads, a Service outside the namespaces that are watched, and the Secret of
 // a front-proxy certificate, to see one that lacks its label.
 func (k *Kubernetes) needs(key Key, spec *v1.ProxyKubeApiSpec) map[objectID]bool {
 	needs := map[objectID]bool{}
 	policy := referencePolicy{namespace: key.Namespace, opened: k.options.ReferenceNamespaces}
 	eachReference(spec, func(path, kind, name string, namespace, refKey *string) {
+		if !isRead(path, spec) {
+			return
+		}
 		if r, problems := policy.resolve(path, kind, name, namespace, refKey); len(problems) == 0 {
 			needs[objectID{r.kind, Key{Namespace: r.namespace, Name: r.name}}] = true
 		}
@@ -182,6 +185,13 @@ func (k *Kubernetes) needs(key Key, spec *v1.ProxyKubeApiSpec) map[objectID]bool
 		needs[objectID{secretKind, Key{Namespace: k.options.Namespace, Name: name}}] = true
 	}
 	return needs
+}
+
+// isRead says whether a compilation reads the reference at path. What nothing is
+// made of costs the hub no request.
+func isRead(path string, spec *v1.ProxyKubeApiSpec) bool {
+	return strings.HasPrefix(path, "spec.cert.") ||
+		strings.HasPrefix(path, "spec.client_cert.") && spec.ModeOrDefault() == v1.ModePassthrough
 }
 
 func (k *Kubernetes) watchesNamespace(namespace string) bool {

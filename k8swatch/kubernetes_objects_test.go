@@ -282,7 +282,8 @@ func TestDecodeObject(t *testing.T) {
 	}
 }
 
-// API-4, API-5: what an object may not refer to is never asked for.
+// API-4, API-5: what an object may not refer to is never asked for, nor what
+// this version makes nothing of (CRD-02).
 func TestNeeds(t *testing.T) {
 	elsewhere, opened, own := "team-b", "shared", proxyNamespace
 	ref := func(name string, namespace *string) *v1.CertSource {
@@ -308,7 +309,10 @@ func TestNeeds(t *testing.T) {
 			ClientCert:  &v1.ClientCert{Cert: *ref("b", nil), Key: *ref("c", nil)},
 			AuthConfig:  &v1.AuthConfig{OidcProvider: &v1.OidcProvider{ConfigFrom: &v1.ConfigReference{Secret: &v1.SecretReference{Name: "d"}}}},
 			VirtualAPIs: []v1.VirtualAPI{{ListFallbackToken: ref("e", nil)}},
-		}, want: []string{"Secret team-a/a", "Secret team-a/b", "Secret team-a/c", "Secret team-a/d", "Secret team-a/e"}},
+		}, want: []string{"Secret team-a/a", "Secret team-a/b", "Secret team-a/c"}},
+		{name: "client_cert in FrontProxy", spec: v1.ProxyKubeApiSpec{
+			ClientCert: &v1.ClientCert{Cert: *ref("b", nil), Key: *ref("c", nil)}, UpstreamAuth: frontProxy,
+		}, want: []string{"Secret proxyauth/" + frontProxyName}},
 		{name: "FrontProxy", spec: v1.ProxyKubeApiSpec{UpstreamAuth: frontProxy}, want: []string{"Secret proxyauth/" + frontProxyName}},
 		{name: "preparation", spec: v1.ProxyKubeApiSpec{UpstreamAuth: &v1.UpstreamAuth{UserPrefix: &opened}}, want: []string{"Secret proxyauth/" + frontProxyName}},
 		{name: "a watched Service", spec: v1.ProxyKubeApiSpec{Service: v1.Service{KubernetesService: &v1.KubernetesService{Name: "api"}}}},

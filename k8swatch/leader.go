@@ -42,7 +42,7 @@ type ElectorOptions struct {
 // bear being done twice.
 type Elector struct {
 	options ElectorOptions
-	lock    resourcelock.Interface
+	lock    *reportingLock
 	leading atomic.Bool
 }
 
@@ -55,21 +55,24 @@ func NewElector(o ElectorOptions) (*Elector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for the leader election: %w", err)
 	}
-	return &Elector{
-		options: o,
-		lock: &reportingLock{
-			Interface: &resourcelock.LeaseLock{
-				LeaseMeta:  metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Lease},
-				Client:     client,
-				LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
-			},
-			logger: o.Logger.With(zap.String("lease", o.Namespace+"/"+o.Lease)),
+	lock := &reportingLock{
+		Interface: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Lease},
+			Client:     client,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
 		},
-	}, nil
+		logger: o.Logger.With(zap.String("lease", o.Namespace+"/"+o.Lease)),
+	}
+	lock.answered.Store(time.Now().UnixNano())
+	return &Elector{options: o, lock: lock}, nil
 }
 
 // Leading says whether this process leads now.
 func (e *Elector) Leading() bool { return e.leading.Load() }
+
+// Answered is when the hub last answered for the Lease, well or not, or when the
+// Elector was made. While it does not answer nobody can lead.
+func (e *Elector) Answered() time.Time { return time.Unix(0, e.lock.answered.Load()) }
 
 // Run takes part until ctx ends, and then gives the Lease back. It calls
 // changed, never twice at a time, when Leading changed; the last call, with
@@ -154,6 +157,8 @@ func (e *Elector) set(leading bool, changed func()) {
 type reportingLock struct {
 	resourcelock.Interface
 	logger *zap.Logger
+	// answered is when the hub last answered, in nanoseconds since 1970.
+	answered atomic.Int64
 
 	mu sync.Mutex
 	// since is when a refusal began or was told last, zero for none.
@@ -164,10 +169,10 @@ type reportingLock struct {
 // Get reads the Lease.
 func (l *reportingLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	if !apierrors.IsNotFound(err) { // one that is to be created
-		l.report(ctx, err)
+	if apierrors.IsNotFound(err) {
+		return record, raw, err // it is to be created
 	}
-	return record, raw, err
+	return record, raw, l.report(ctx, err)
 }
 
 // Create makes the Lease.
@@ -187,6 +192,7 @@ func (l *reportingLock) report(ctx context.Context, err error) error {
 	if ctx.Err() != nil || !ok || fault == faultAway {
 		return err
 	}
+	l.answered.Store(time.Now().UnixNano())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()

@@ -189,8 +189,8 @@ func (in StatusInput) previous(kind string) *metav1.Condition {
 	return nil
 }
 
-// reachable is left out of a disabled cluster, which nobody asks whether it can
-// be reached.
+// reachable is left out of a cluster that nobody can ask, or asks: a disabled
+// one, and one whose target or CA is not known.
 func (in StatusInput) reachable() *metav1.Condition {
 	switch {
 	case !in.Cluster.Enabled:
@@ -198,9 +198,14 @@ func (in StatusInput) reachable() *metav1.Condition {
 	case in.Reachable != nil:
 		c := in.timed(*in.Reachable)
 		return &c
-	default:
-		return in.previous(ConditionReachable)
+	case !in.Cluster.TargetKnown:
+		return nil // nobody can be asked
 	}
+	previous := in.previous(ConditionReachable)
+	if previous == nil || !slices.Contains(reachableReasons, previous.Reason) {
+		return nil // not this product's word
+	}
+	return previous
 }
 
 // preparation lists all that would stop FrontProxy (REC-7). A verdict is

@@ -271,9 +271,16 @@ func TestReachableStaysWhileUnknown(t *testing.T) {
 	if next := BuildStatus(in); !SameStatus(first, next) || !next.Exposed {
 		t.Errorf("status %+v", next)
 	}
-	in.Previous = nil
-	if next := BuildStatus(in); next.Exposed || condition(next, ConditionReachable) != nil {
-		t.Errorf("status %+v", next)
+	for name, change := range map[string]func(){
+		"nothing known":         func() { in.Previous = nil },
+		"nobody can be asked":   func() { unknown := *c; unknown.TargetKnown = false; in.Cluster = &unknown },
+		"a reason of no answer": func() { in.Previous.Conditions[len(in.Previous.Conditions)-1].Reason = "Forged" },
+	} {
+		in.Cluster, in.Previous = c, first.DeepCopy()
+		change()
+		if next := BuildStatus(in); next.Exposed || condition(next, ConditionReachable) != nil {
+			t.Errorf("%s: status %+v", name, next)
+		}
 	}
 }
 

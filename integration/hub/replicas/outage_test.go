@@ -3,6 +3,7 @@ package replicas
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +33,17 @@ func outage(t *testing.T, lasts time.Duration) {
 	w.Suspend()
 	away := time.Now()
 	c := w.replicaWith(t, "proxy-c", kubeconfig, nil)
+	// A reload that would begin without clusters is refused; the configuration
+	// in force goes on.
+	reloaded := make(chan error, 1)
+	go func() {
+		reloaded <- b.Reload(t.Context(), func(o *proxy.Options) { o.Settings = "probe_interval 7s" })
+	}()
+	defer func() {
+		if err := <-reloaded; err == nil || !strings.Contains(err.Error(), "the configuration in force stays") {
+			t.Errorf("a reload while the hub is away: %v", err)
+		}
+	}()
 	for time.Since(away) < lasts {
 		if code := c.ready(t); code != http.StatusServiceUnavailable {
 			t.Errorf("a replica without a list is ready: %d", code)
