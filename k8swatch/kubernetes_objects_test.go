@@ -24,9 +24,6 @@ func TestAnObjectIsShownOnceItsReferencesWereAskedFor(t *testing.T) {
 			inHub(t, nil, func(h *testHub) {
 				answer(h)
 				h.event(testKey, "1", specWithCA("ca"))
-				if got := h.shownCA(testKey); got != "no object" {
-					t.Errorf("shown before its reference was asked for: %s", got)
-				}
 				if latest := h.Latest(testKey); latest == nil || latest.UID != "1" {
 					t.Errorf("the latest version is %v", latest)
 				}
