@@ -72,3 +72,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 []
 {{- end -}}
 {{- end -}}
+
+{{/* Not empty when .Values.caddyfile is a configuration in Caddy's JSON. */}}
+{{- define "proxyauthk8s.isJSON" -}}
+{{- if .Values.caddyfile -}}
+{{- if not (hasKey (fromJson .Values.caddyfile) "Error") -}}true{{- end -}}
+{{- end -}}
+{{- end }}
