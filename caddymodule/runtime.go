@@ -120,6 +120,9 @@ func newRuntime(o runtimeOptions) (*runtime, error) {
 		return nil, err
 	}
 	cache := authn.NewCache(0, nil)
+	cache.OnPanic = func(stack []byte) {
+		logger.Error("the validation of a token panicked; the token was refused", zap.ByteString("stack", stack))
+	}
 	cache.OnLookup = func(result string) { tokenCache.WithLabelValues(result).Inc() }
 	rt := &runtime{
 		options: o,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -52,6 +53,9 @@ type Cache struct {
 	// OnLookup, if set before first use, is told how each look into the
 	// cache went: one of the Cache constants. It must not block.
 	OnLookup func(result string)
+	// OnPanic, if set before first use, is told where the validation of a
+	// token panicked.
+	OnPanic func(stack []byte)
 
 	now     func() time.Time
 	shards  []shard // a power of two
@@ -202,7 +206,7 @@ func (c *Cache) load(ctx context.Context, key cacheKey, validate func(context.Co
 		}
 		detached, cancel := context.WithTimeout(context.Background(), lookupLimit)
 		defer cancel()
-		a, err := guarded(detached, validate)
+		a, err := c.guarded(detached, validate)
 		c.store(&key, a, err)
 		return a.result, err
 	})
@@ -219,10 +223,15 @@ func (c *Cache) load(ctx context.Context, key cacheKey, validate func(context.Co
 
 // guarded turns a panic into a refusal: it happens outside the goroutine of a
 // request, where it would end the process.
-func guarded(ctx context.Context, validate func(context.Context) (answer, error)) (a answer, err error) {
+func (c *Cache) guarded(ctx context.Context, validate func(context.Context) (answer, error)) (a answer, err error) {
 	defer func() {
-		if recover() != nil {
-			a, err = answer{}, errInternal
+		if recover() == nil {
+			return
+		}
+		a, err = answer{}, errInternal
+		if c.OnPanic != nil {
+			// Not the value of the panic, which may quote the token.
+			c.OnPanic(debug.Stack())
 		}
 	}()
 	return validate(ctx)

@@ -265,7 +265,12 @@ func TestSingleFlight(t *testing.T) {
 // A panic in a library refuses one token and ends no process.
 func TestPanicRefuses(t *testing.T) {
 	c := NewCache(10, nil)
+	var stack string
+	c.OnPanic = func(where []byte) { stack = string(where) }
 	_, _, err := ask(t, c, "t", func(context.Context) (answer, error) { panic("boom") })
+	if !strings.Contains(stack, "cache_test.go") || strings.Contains(stack, "boom") {
+		t.Errorf("told of %q", stack)
+	}
 	if reasonOf(err) != ReasonInternal {
 		t.Errorf("got %v", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
@@ -78,6 +79,25 @@ func TestCaddyfile(t *testing.T) {
 			}
 			checkAdapted(t, name, adapted)
 		})
+	}
+}
+
+// A configuration in JSON takes the Caddyfile's place, without an adapter.
+func TestJSONConfiguration(t *testing.T) {
+	t.Parallel()
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	const config = `{"admin": {"listen": "unix//run/proxyauth/admin.sock|0600"}, "apps": {}}`
+	if err := os.WriteFile(values, []byte("caddyfile: '"+config+"'\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	objects := render(t, chart(t), "--values", values)
+	data := one[*corev1.ConfigMap](t, objects).Data
+	if got := strings.TrimSpace(data["caddy.json"]); got != config || len(data) != 1 {
+		t.Errorf("ConfigMap %q", data)
+	}
+	command := one[*appsv1.Deployment](t, objects).Spec.Template.Spec.Containers[0].Command
+	if want := []string{"/usr/bin/caddy", "run", "--config", "/etc/caddy/caddy.json"}; !slices.Equal(command, want) {
+		t.Errorf("command %q", command)
 	}
 }
 
