@@ -51,9 +51,9 @@ type manifest struct {
 // fileContent is what one file gives.
 type fileContent struct {
 	manifests []*manifest
-	// nameless says why objects of our kinds cannot be told apart from those
-	// of before: they have no usable name or namespace. While there is one,
-	// nothing that the file gave is taken as deleted.
+	// nameless says why objects cannot be told apart from those of before: they
+	// have no usable name or namespace, or a kind that must be meant for one of
+	// ours. While there is one, nothing that the file gave is taken as deleted.
 	nameless []string
 	// skipped counts the objects of other kinds.
 	skipped map[string]int
@@ -101,9 +101,43 @@ func (c *fileContent) add(object map[string]any, apiVersion, kind string, valida
 	case "v1 Secret", "v1 ConfigMap", "weebo.si.rs/v1 ProxyKubeApi":
 		c.addObject(object, kind, validator)
 	default:
+		if want := meant(apiVersion, kind); want != "" {
+			c.nameless = append(c.nameless, mistaken(object, apiVersion, kind, want))
+			return nil
+		}
 		c.skipped[bounded(groupKind, maxQuoted)]++
 	}
 	return nil
+}
+
+// meant is what an apiVersion and kind that are none of ours must be meant for:
+// all of our group is, and what differs from one of ours in upper and lower
+// case alone. "" is another kind.
+func meant(apiVersion, kind string) string {
+	group, _, _ := strings.Cut(apiVersion, "/")
+	for _, known := range []string{kindProxyKubeApi, kindProxyKubeApi + "List"} {
+		if strings.EqualFold(kind, known) {
+			return "apiVersion " + v1.SchemeGroupVersion.String() + " and kind " + known
+		}
+	}
+	if strings.EqualFold(group, v1.GroupName) {
+		return "apiVersion " + v1.SchemeGroupVersion.String() + " and kind " + kindProxyKubeApi
+	}
+	for _, known := range []string{kindSecret, kindConfigMap, "List", kindSecret + "List", kindConfigMap + "List"} {
+		if strings.EqualFold(apiVersion, "v1") && strings.EqualFold(kind, known) {
+			return "apiVersion v1 and kind " + known
+		}
+	}
+	return ""
+}
+
+// mistaken says which object has a wrong kind, and what is expected.
+func mistaken(object map[string]any, apiVersion, kind, want string) string {
+	text := fmt.Sprintf("an object has apiVersion %s and kind %s: expected %s", quoted(apiVersion), quoted(kind), want)
+	if id, problem := identify(object, kind); problem == "" {
+		return id.Key.String() + ": " + text
+	}
+	return text
 }
 
 func (c *fileContent) addList(list map[string]any, apiVersion, kind string, validator *admission.Validator) error {

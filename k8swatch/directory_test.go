@@ -86,12 +86,12 @@ func TestDirectoryNamesWhatIsNotThere(t *testing.T) {
 func TestDirectorySkipsOtherKinds(t *testing.T) {
 	namespace := "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n"
 	rig := newDirRig(t, map[string]string{
-		"a.yaml": fmt.Sprintf(namespace, "a") + dirCluster("a", "https://a") + fmt.Sprintf(namespace, "b") + "---\n{apiVersion: weebo.si.rs/v2, kind: ProxyKubeApi}\n---\n{apiVersion: apps/v1, kind: Secret}\n",
+		"a.yaml": fmt.Sprintf(namespace, "a") + dirCluster("a", "https://a") + fmt.Sprintf(namespace, "b") + "---\n{apiVersion: notweebo.si.rs/v1, kind: Other}\n---\n{apiVersion: apps/v1, kind: Secret}\n",
 	})
 	if got := rig.url("a"); got != "https://a" {
 		t.Errorf("a = %q", got)
 	}
-	for _, kind := range []string{"v1 Namespace", "weebo.si.rs/v2 ProxyKubeApi", "apps/v1 Secret"} {
+	for _, kind := range []string{"v1 Namespace", "notweebo.si.rs/v1 Other", "apps/v1 Secret"} {
 		if n := rig.logged("kind:" + kind); n != 1 {
 			t.Errorf("%d log lines about %s", n, kind)
 		}
