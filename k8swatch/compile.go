@@ -244,7 +244,7 @@ func (b *builder) gates(mode v1.UpstreamMode) []problem {
 	}
 	if mode != v1.ModePassthrough && !slices.Contains(b.options.AllowedModes, mode) {
 		problems = append(problems, problem{reason: ReasonUpstreamModeNotAllowed, text: fmt.Sprintf(
-			"upstream mode %s is not enabled on this proxy installation", mode)})
+			"upstream mode %s is not enabled on this proxy installation; allowed_modes opens it", mode)})
 	}
 	if a := b.options.AudienceValidation; mode == v1.ModeFrontProxy && a != "" && a != AudienceEnforce {
 		problems = append(problems, problem{reason: ReasonAudienceValidationRequired, text: fmt.Sprintf(

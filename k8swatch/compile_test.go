@@ -24,7 +24,7 @@ func TestReadyTellsTheFirstReasonThatApplies(t *testing.T) {
 	steps := []step{
 		{ReasonDisabled, "spec.enabled is false", func(_ *bench, o *v1.ProxyKubeApi) { o.Spec.Enabled = ptr(true) }},
 		{ReasonUpstreamModeUnknown, "cannot serve upstream mode Telepathy yet", func(_ *bench, o *v1.ProxyKubeApi) { o.Spec.UpstreamAuth.Mode = v1.ModeFrontProxy }},
-		{ReasonUpstreamModeNotAllowed, "upstream mode FrontProxy is not enabled on this proxy installation", func(b *bench, _ *v1.ProxyKubeApi) {
+		{ReasonUpstreamModeNotAllowed, "upstream mode FrontProxy is not enabled on this proxy installation; allowed_modes opens it", func(b *bench, _ *v1.ProxyKubeApi) {
 			b.Compiler.options.AllowedModes = []v1.UpstreamMode{v1.ModePassthrough, v1.ModeFrontProxy}
 		}},
 		{ReasonAudienceValidationRequired, "requires OIDC audience validation", func(b *bench, _ *v1.ProxyKubeApi) { b.Compiler.options.AudienceValidation = AudienceEnforce }},
@@ -253,7 +253,7 @@ func TestPreparationListsEverything(t *testing.T) {
 		got = append(got, m.Reason+": "+m.Message)
 	}
 	want := []string{
-		"UpstreamModeNotAllowed: upstream mode FrontProxy is not enabled on this proxy installation",
+		"UpstreamModeNotAllowed: upstream mode FrontProxy is not enabled on this proxy installation; allowed_modes opens it",
 		"AudienceValidationRequired: upstream mode FrontProxy requires OIDC audience validation: audience_validation is warn on this proxy installation, not enforce",
 		"InvalidSpec: spec.upstream_auth.group_prefix: group_prefix is required",
 		"ClientCertMissing: Secret proxyauth/" + frontProxyName + " does not exist",
