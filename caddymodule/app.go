@@ -79,7 +79,7 @@ type App struct {
 	TokenCacheTTL Duration `json:"token_cache_ttl,omitempty"`
 
 	// How often each apiserver is asked whether it answers, and whether it
-	// honours the proxy. The leader asks. Default: 60s.
+	// honours the proxy, at least 1s. The leader asks. Default: 60s.
 	ProbeInterval Duration `json:"probe_interval,omitempty"`
 
 	// The base of the server URLs in kubeconfigs, or a template with

@@ -2,6 +2,9 @@ package caddymodule
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -108,7 +111,9 @@ func (a *App) unmarshalOption(d *caddyfile.Dispenser, option string) error {
 		return a.unmarshalText(d, option, into)
 	}
 	if into, ok := durations[option]; ok {
-		return unmarshalDuration(d, into)
+		value, err := unmarshalDuration(d, option)
+		*into = Duration(value.String())
+		return err
 	}
 	switch option {
 	case "allowed_modes":
@@ -126,10 +131,20 @@ func (a *App) unmarshalOption(d *caddyfile.Dispenser, option string) error {
 		return a.unmarshalKubernetes(d)
 	case "redis", "portal", "vault":
 		return d.Errf("%s is not supported by this version", option)
+	case "kubeconfig", "watch_namespaces", "leader_election":
+		return d.Errf("%s belongs in kubernetes { }", option)
 	default:
-		return d.Errf("unknown option %s", option)
+		known := slices.Concat(slices.Collect(maps.Keys(texts)), slices.Collect(maps.Keys(durations)),
+			[]string{"allowed_modes", "reference_namespaces", "kubernetes"})
+		slices.Sort(known)
+		return unknownOption(d, known...)
 	}
 	return nil
+}
+
+// unknownOption tells what the current token could have been.
+func unknownOption(d *caddyfile.Dispenser, known ...string) error {
+	return d.Errf("unknown option %s: must be one of %s", d.Val(), strings.Join(known, ", "))
 }
 
 func (a *App) unmarshalText(d *caddyfile.Dispenser, option string, into *string) error {
@@ -151,17 +166,19 @@ func (a *App) unmarshalText(d *caddyfile.Dispenser, option string, into *string)
 	return nil
 }
 
-func unmarshalDuration(d *caddyfile.Dispenser, into *Duration) error {
+func unmarshalDuration(d *caddyfile.Dispenser, option string) (time.Duration, error) {
 	var text string
 	if !d.AllArgs(&text) {
-		return d.ArgErr()
+		return 0, d.ArgErr()
 	}
 	value, err := parseDuration(text)
-	if err != nil {
-		return d.WrapErr(err)
+	if err == nil && option == "probe_interval" {
+		err = checkProbeInterval(value)
 	}
-	*into = value
-	return nil
+	if err != nil {
+		return 0, d.WrapErr(fmt.Errorf("%s: %w", option, err))
+	}
+	return value, nil
 }
 
 func (a *App) unmarshalKubernetes(d *caddyfile.Dispenser) error {
@@ -184,7 +201,7 @@ func (a *App) unmarshalKubernetes(d *caddyfile.Dispenser) error {
 				return d.ArgErr()
 			}
 		default:
-			return d.Errf("unknown option %s", option)
+			return unknownOption(d, "kubeconfig", "watch_namespaces", "leader_election")
 		}
 	}
 	return nil
@@ -208,7 +225,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	}
 	for d.NextBlock(0) {
 		if d.Val() != "cluster" {
-			return d.Errf("unknown option %s", d.Val())
+			return unknownOption(d, "cluster")
 		}
 		if err := h.unmarshalCluster(d); err != nil {
 			return err
@@ -268,11 +285,9 @@ func parseProxyauth(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 		case "cluster":
 			err = handler.unmarshalCluster(d)
 		case "stream_close_delay":
-			var value Duration
-			err = unmarshalDuration(d, &value)
-			delay = time.Duration(value)
+			delay, err = unmarshalDuration(d, "stream_close_delay")
 		default:
-			err = d.Errf("unknown option %s", d.Val())
+			err = unknownOption(d, "cluster", "stream_close_delay")
 		}
 		if err != nil {
 			return nil, err

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -13,6 +14,9 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
 func init() {
@@ -60,7 +64,7 @@ func runStatus(flags caddycmd.Flags, out io.Writer) error {
 	}
 	resp, err := caddycmd.AdminAPIRequest(address, http.MethodGet, adminPath, nil, nil)
 	if err != nil {
-		return err
+		return adminError(address, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAdminAnswer))
@@ -78,8 +82,18 @@ func runStatus(flags caddycmd.Flags, out io.Writer) error {
 	return printTable(out, list)
 }
 
+// adminError says where else the admin endpoint may be when nobody answered at
+// all. Caddy's function keeps no chain of errors, but says what it was doing.
+func adminError(address string, err error) error {
+	if !strings.HasPrefix(err.Error(), "performing request: ") {
+		return err
+	}
+	return fmt.Errorf("asking the admin API at %s: %w; is Caddy running? The global option `admin` may have moved the endpoint, to a unix socket for instance, "+
+		"or turned it off: name it with --address (unix//run/caddy/admin.sock) or --config", address, err)
+}
+
 // printTable prints what `kubectl get proxykubeapis -o wide` would, and why a
-// cluster is not ready.
+// cluster is not ready, or what else is to be known of it.
 func printTable(out io.Writer, list []clusterStatus) error {
 	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(w, "NAMESPACE\tNAME\tREADY\tREASON\tUPSTREAM\tTRUST\tPATH\tMESSAGE")
@@ -88,23 +102,46 @@ func printTable(out io.Writer, list []clusterStatus) error {
 		if condition := meta.FindStatusCondition(c.Status.Conditions, "Ready"); condition != nil {
 			ready, reason = string(condition.Status), condition.Reason
 		}
-		var mode, trust, path, message string
+		var mode, trust, path string
 		if u := c.Status.UpstreamAuth; u != nil {
 			mode, trust = u.Mode, string(u.Trust)
 		}
 		if c.Status.Path != nil {
 			path = *c.Status.Path
 		}
-		if c.Status.Error != nil {
-			message = *c.Status.Error
-		}
-		cells := []string{c.Namespace, c.Name, ready, reason, mode, trust, path, message}
+		cells := []string{c.Namespace, c.Name, ready, reason, mode, trust, path, tableMessage(c.Status.Conditions)}
 		for i, cell := range cells {
 			cells[i] = printable(cell)
 		}
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
 	return w.Flush()
+}
+
+// maxNotice is how much of a notice the table shows, in characters; -o json has
+// all of it.
+const maxNotice = 256
+
+// tableMessage is why a cluster is not ready, or else its notices. The one that
+// answers requests with 503 all the same comes first.
+func tableMessage(conditions []metav1.Condition) string {
+	var notices []string
+	for _, c := range conditions {
+		text := c.Message
+		if r := []rune(text); len(r) > maxNotice {
+			text = string(r[:maxNotice-3]) + "..."
+		}
+		switch {
+		case c.Type == k8swatch.ConditionReady && c.Status != metav1.ConditionTrue:
+			return c.Message
+		case c.Type == k8swatch.ConditionReady || c.Type == k8swatch.ConditionReachable || c.Status != metav1.ConditionTrue:
+		case c.Type == k8swatch.NoticeUpstreamTrustUnknown:
+			notices = slices.Insert(notices, 0, c.Type+" (requests are answered 503 unless a check succeeded before): "+text)
+		default:
+			notices = append(notices, c.Type+": "+text)
+		}
+	}
+	return strings.Join(notices, "; ")
 }
 
 // printable keeps the author of an object from steering the admin's terminal.

@@ -2,11 +2,15 @@ package caddymodule
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/caddyserver/caddy/v2"
 )
 
-// Section 15: a duration, or whole seconds.
+// Section 15: a duration, or whole seconds. What is none, zero or less is an
+// error that names the option, never its default.
 func TestDuration(t *testing.T) {
 	for in, want := range map[string]time.Duration{
 		`"300s"`: 300 * time.Second,
@@ -14,25 +18,36 @@ func TestDuration(t *testing.T) {
 		`300`:    300 * time.Second,
 		`"5m"`:   5 * time.Minute,
 		`"1d"`:   24 * time.Hour,
-		`"0"`:    0, `"-1s"`: 0, `0`: 0, `"x"`: 0, `""`: 0, `1.5`: 0, `{}`: 0, `"99999999999"`: 0,
+		`"0"`:    0, `"0s"`: 0, `"-1s"`: 0, `0`: 0, `-0`: 0, `null`: 0, `"x"`: 0, `1.5`: 0, `{}`: 0, `"99999999999"`: 0,
 	} {
-		t.Run(in, func(t *testing.T) {
-			var d Duration
-			err := json.Unmarshal([]byte(in), &d)
-			if time.Duration(d) != want || (err == nil) != (want > 0) {
-				t.Fatalf("got %v, %v", time.Duration(d), err)
-			}
-			if err != nil {
-				return
-			}
-			b, err := json.Marshal(d)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var again Duration
-			if err := json.Unmarshal(b, &again); err != nil || again != d {
-				t.Errorf("%s does not read back: %v, %v", b, again, err)
-			}
-		})
+		for _, option := range []string{"upstream_client_ttl", "token_cache_ttl", "probe_interval"} {
+			t.Run(option+" "+in, func(t *testing.T) {
+				clearEnv(t)
+				var app App
+				if err := caddy.StrictUnmarshalJSON([]byte(`{"directory": "`+t.TempDir()+`", "`+option+`": `+in+`}`), &app); err != nil {
+					t.Fatal(err)
+				}
+				o, err := app.options()
+				got := map[string]time.Duration{"upstream_client_ttl": o.UpstreamClientTTL, "token_cache_ttl": o.TokenCacheTTL, "probe_interval": o.ProbeInterval}[option]
+				if want > 0 && (err != nil || got != want) {
+					t.Fatalf("got %v, %v", got, err)
+				}
+				if want == 0 && (err == nil || !strings.HasPrefix(err.Error(), option+": ")) {
+					t.Fatalf("got %v, want an error that begins with %s", err, option)
+				}
+				b, err := json.Marshal(&app)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var again App
+				if err := json.Unmarshal(b, &again); err != nil || again.TokenCacheTTL+again.ProbeInterval+again.UpstreamClientTTL != app.TokenCacheTTL+app.ProbeInterval+app.UpstreamClientTTL {
+					t.Errorf("%s does not read back: %v", b, err)
+				}
+			})
+		}
+	}
+	var d Duration
+	if err := json.Unmarshal([]byte(`""`), &d); err == nil || !strings.Contains(err.Error(), "a duration is empty") {
+		t.Errorf("an empty duration: %v", err)
 	}
 }

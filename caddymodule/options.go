@@ -194,17 +194,35 @@ func (a *App) readDurations(o *runtimeOptions) error {
 		{&o.TokenCacheTTL, a.TokenCacheTTL, "token_cache_ttl", "OIDC_TOKEN_CACHE_TTL", 30 * time.Second},
 		{&o.ProbeInterval, a.ProbeInterval, "probe_interval", "", 60 * time.Second},
 	} {
-		value := d.value
-		if env := os.Getenv(d.env); d.env != "" && value == 0 && env != "" {
-			parsed, err := parseDuration(env)
-			if err != nil {
-				errs = append(errs, fmt.Errorf("environment variable %s: %w", d.env, err))
-			}
-			value = parsed
+		name, text := d.name, string(d.value)
+		if d.env != "" && text == "" {
+			name, text = "environment variable "+d.env, os.Getenv(d.env)
 		}
-		*d.into = cmp.Or(time.Duration(value), d.def)
+		*d.into = d.def
+		if text == "" {
+			continue
+		}
+		value, err := parseDuration(text)
+		if err == nil && d.name == "probe_interval" {
+			err = checkProbeInterval(value)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		}
+		*d.into = value
 	}
 	return errors.Join(errs...)
+}
+
+// minProbeInterval keeps a slip of the pen (`1ms`) from flooding the
+// apiservers.
+const minProbeInterval = time.Second
+
+func checkProbeInterval(d time.Duration) error {
+	if d < minProbeInterval {
+		return fmt.Errorf("%s is shorter than %s", d, minProbeInterval)
+	}
+	return nil
 }
 
 func checkPublicURL(s string) error {

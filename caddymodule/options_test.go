@@ -41,7 +41,7 @@ func TestOptions(t *testing.T) {
 			}),
 		},
 		"the option wins over the environment": {
-			app: App{Namespace: "own", AudienceValidation: "off", TokenCacheTTL: Duration(time.Second)},
+			app: App{Namespace: "own", AudienceValidation: "off", TokenCacheTTL: "1s"},
 			env: map[string]string{"POD_NAMESPACE": "pods", "OIDC_AUDIENCE_VALIDATION": "warn", "OIDC_TOKEN_CACHE_TTL": "nonsense"},
 			want: with(func(o *runtimeOptions) {
 				o.Namespace, o.AudienceValidation, o.TokenCacheTTL = "own", "off", time.Second
@@ -100,6 +100,10 @@ func TestBadOptions(t *testing.T) {
 		"audience_validation":   {app: App{Directory: dir, AudienceValidation: "on"}, want: "audience_validation: unknown value"},
 		"audience in env":       {app: App{Directory: dir}, env: map[string]string{"OIDC_AUDIENCE_VALIDATION": "no"}, want: "environment variable OIDC_AUDIENCE_VALIDATION: unknown value"},
 		"duration in env":       {app: App{Directory: dir}, env: map[string]string{"PROXY_UPSTREAM_CLIENT_TTL": "soon"}, want: "environment variable PROXY_UPSTREAM_CLIENT_TTL"},
+		"duration":              {app: App{Directory: dir, UpstreamClientTTL: "soon"}, want: `upstream_client_ttl: "soon" is neither`},
+		"no duration":           {app: App{Directory: dir, TokenCacheTTL: "0"}, want: `token_cache_ttl: "0" is not longer than zero`},
+		"no duration in env":    {app: App{Directory: dir}, env: map[string]string{"OIDC_TOKEN_CACHE_TTL": "0"}, want: `environment variable OIDC_TOKEN_CACHE_TTL: "0" is not longer`},
+		"a short interval":      {app: App{Directory: dir, ProbeInterval: "999ms"}, want: "probe_interval: 999ms is shorter than 1s"},
 		"impersonation":         {app: App{Directory: dir, Impersonation: "allow"}, want: "impersonation: unknown value"},
 		"proxy_cookies":         {app: App{Directory: dir, ProxyCookies: "true"}, want: "proxy_cookies: unknown value"},
 		"namespace":             {app: App{Directory: dir, Namespace: "Proxy"}, want: `namespace "Proxy"`},

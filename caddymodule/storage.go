@@ -42,19 +42,27 @@ func (Storage) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision checks the options. It does no I/O: the client is made at the first
-// use.
+// Provision asks nobody: the client is made at the first use.
 func (s *Storage) Provision(ctx caddy.Context) error {
-	if err := s.Validate(); err != nil {
-		return err
-	}
 	s.ctx = ctx
 	s.storage = secretstorage.New(secretstorage.Options{Open: s.open, Logger: ctx.Logger()})
 	return nil
 }
 
-// Validate checks the namespace.
+// Validate checks the namespace, and that a kubeconfig that is named can be
+// used; whether there is an API shows when it is asked.
 func (s *Storage) Validate() error {
+	if err := s.checkNamespace(); err != nil {
+		return err
+	}
+	if s.Kubeconfig == "" {
+		return nil
+	}
+	_, err := k8swatch.LoadKubernetesConfig(s.Kubeconfig)
+	return err
+}
+
+func (s *Storage) checkNamespace() error {
 	if s.Namespace == "" {
 		return nil
 	}
@@ -100,7 +108,7 @@ func (s *Storage) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	for d.NextBlock(0) {
 		into, ok := options[d.Val()]
 		if !ok {
-			return d.Errf("unknown option %s", d.Val())
+			return unknownOption(d, "namespace", "kubeconfig")
 		}
 		if *into != "" {
 			return d.Errf("%s is given twice", d.Val())
@@ -108,7 +116,7 @@ func (s *Storage) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		if !d.AllArgs(into) || *into == "" {
 			return d.ArgErr()
 		}
-		if err := s.Validate(); err != nil {
+		if err := s.checkNamespace(); err != nil {
 			return d.WrapErr(err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/certmagic"
 )
 
 const someKubeconfig = `{"apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -46,11 +47,16 @@ func TestStorageTarget(t *testing.T) {
 			if _, err := storage.Load(t.Context(), ""); err == nil {
 				t.Fatal("the root was loaded")
 			}
-			// The API is not there; that it is asked says where.
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err := storage.Load(ctx, "key")
-			if err == nil || !strings.Contains(err.Error(), "/namespaces/"+tc.want+"/secrets/") {
+			// The API is not there; that it is asked says where. A time that is
+			// up between two attempts does not say it: then it is asked again.
+			want := "/namespaces/" + tc.want + "/secrets/"
+			var err error
+			for range 20 {
+				if err = loadOnce(t.Context(), storage); err != nil && strings.Contains(err.Error(), want) {
+					break
+				}
+			}
+			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want a request to namespace %s", err, tc.want)
 			}
 			if got := storage.(fmt.Stringer).String(); got != "Secrets in namespace "+tc.want {
@@ -58,6 +64,13 @@ func TestStorageTarget(t *testing.T) {
 			}
 		})
 	}
+}
+
+func loadOnce(ctx context.Context, storage certmagic.Storage) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, err := storage.Load(ctx, "key")
+	return err
 }
 
 // Without a cluster the configuration is valid, and the first use says what is
@@ -80,5 +93,33 @@ func TestStorageWithoutCluster(t *testing.T) {
 	}
 	if _, err := ctx.LoadModuleByID("caddy.storage.proxyauth", json.RawMessage(`{"namespace": "No Name"}`)); err == nil {
 		t.Error("a namespace that is none was accepted")
+	}
+}
+
+// A kubeconfig that is named and cannot be used is an error before anything
+// runs, as with the source, and not at the first certificate.
+func TestStorageWithBadKubeconfig(t *testing.T) {
+	dir := t.TempDir()
+	for name, tc := range map[string]struct{ text, want string }{
+		"none":       {"", "reading the kubeconfig: "},
+		"no YAML":    {"{", "the kubeconfig"},
+		"no context": {`{"apiVersion": "v1", "kind": "Config"}`, "the kubeconfig"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(dir, name)
+			if tc.text != "" {
+				if err := os.WriteFile(path, []byte(tc.text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			config := fmt.Sprintf(`{"admin": {"disabled": true, "config": {"persist": false}}, "storage": {"module": "proxyauth", "kubeconfig": %q}}`, path)
+			var parsed caddy.Config
+			if err := json.Unmarshal([]byte(config), &parsed); err != nil {
+				t.Fatal(err)
+			}
+			if err := caddy.Validate(&parsed); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%v, want an error with %q", err, tc.want)
+			}
+		})
 	}
 }
