@@ -63,8 +63,8 @@ func app(text string) string {
 var badCaddyfiles = []badConfiguration{
 	{"two sources", settings("directory DIR\nkubernetes"), nil, "kubernetes and directory exclude each other: set exactly one, at Caddyfile:7"},
 	{"two sources, the other way round", settings("kubernetes {\n}\ndirectory DIR"), nil, "kubernetes and directory exclude each other: set exactly one, at Caddyfile:8"},
-	{"no source", settings("namespace proxyauth"), nil, "no source: set directory"},
-	{"empty", settings(""), nil, "no source: set directory"},
+	{"no source", settings("namespace proxyauth"), nil, "no source: set kubernetes or directory"},
+	{"empty", settings(""), nil, "no source: set kubernetes or directory"},
 	{"unknown mode", settings("directory DIR\nallowed_modes Passthrough frontproxy"), nil, `allowed_modes: unknown value "frontproxy": must be one of Passthrough, FrontProxy, at Caddyfile:6`},
 	{"Passthrough missing", settings("directory DIR\nallowed_modes FrontProxy"), nil, "allowed_modes must contain Passthrough, at Caddyfile:6"},
 	{"no modes", settings("directory DIR\nallowed_modes"), nil, "at Caddyfile:6"},
@@ -97,7 +97,7 @@ var badCaddyfiles = []badConfiguration{
 var badJSON = []badConfiguration{
 	{"two sources", app(`{"directory":"DIR","kubernetes":{}}`), nil, "kubernetes and directory exclude each other: set exactly one"},
 	{"a kubeconfig that is not there", app(`{"kubernetes":{"kubeconfig":"/nonexistent/kubeconfig"}}`), nil, "reading the kubeconfig"},
-	{"no source", app(`{}`), nil, "no source: set directory"},
+	{"no source", app(`{}`), nil, "no source: set kubernetes or directory"},
 	{"unknown mode", app(`{"directory":"DIR","allowed_modes":["Passthrough","FrontProxie"]}`), nil, `allowed_modes: unknown value \"FrontProxie\"`},
 	{"Passthrough missing", app(`{"directory":"DIR","allowed_modes":["FrontProxy"]}`), nil, "allowed_modes must contain Passthrough"},
 	{"missing directory", app(`{"directory":"DIR/none"}`), nil, "reading the directory of clusters: open DIR/none: no such file or directory"},
