@@ -23,10 +23,10 @@ func TestREC2Outage(t *testing.T) {
 
 func outage(t *testing.T, lasts time.Duration) {
 	w := newWorld(t)
-	a, b := w.replica(t, "proxy-a", nil), w.replica(t, "proxy-b", nil)
-	w.good(t, "prod", a, b)
+	a, b, d := w.replica(t, "proxy-a", nil), w.replica(t, "proxy-b", nil), w.replica(t, "proxy-d", nil)
+	w.good(t, "prod", a, b, d)
 	w.WaitReady(t, namespace, "prod", "True/Serving")
-	w.waitHolder(t, a, b)
+	w.waitHolder(t, a, b, d)
 	loads := []*load{startLoad(t, a, "prod"), startLoad(t, b, "prod")}
 
 	kubeconfig := w.account(t)
@@ -37,12 +37,7 @@ func outage(t *testing.T, lasts time.Duration) {
 	// in force goes on.
 	reloaded := make(chan error, 1)
 	go func() {
-		reloaded <- b.Reload(t.Context(), func(o *proxy.Options) { o.Settings = "probe_interval 7s" })
-	}()
-	defer func() {
-		if err := <-reloaded; err == nil || !strings.Contains(err.Error(), "the configuration in force stays") {
-			t.Errorf("a reload while the hub is away: %v", err)
-		}
+		reloaded <- d.Reload(t.Context(), func(o *proxy.Options) { o.Settings = "probe_interval 7s" })
 	}()
 	for time.Since(away) < lasts {
 		if code := c.ready(t); code != http.StatusServiceUnavailable {
@@ -50,6 +45,13 @@ func outage(t *testing.T, lasts time.Duration) {
 		}
 		c.waitAnswer(t, "prod", 503, "has not read its clusters yet")
 		time.Sleep(time.Second)
+	}
+	if err := <-reloaded; err == nil || !strings.Contains(err.Error(), "the configuration in force stays") {
+		t.Errorf("a reload while the hub is away: %v", err)
+	}
+	d.waitAnswer(t, "prod", 200, "")
+	if lasts > time.Minute {
+		w.mustHaveProbed(t, away.Add(45*time.Second))
 	}
 	if err := w.Resume(t.Context()); err != nil {
 		t.Fatal(err)
@@ -59,7 +61,7 @@ func outage(t *testing.T, lasts time.Duration) {
 	took := w.Eventually(t, "the new replica is ready", func() bool { return c.ready(t) == http.StatusOK })
 	t.Logf("the replica that started without the hub is ready %v after it is back", took.Round(time.Millisecond))
 	c.waitAnswer(t, "prod", 200, "")
-	_, _, took = w.waitHolder(t, a, b, c)
+	_, _, took = w.waitHolder(t, a, b, c, d)
 	t.Logf("there is a leader %v later", took.Round(time.Millisecond))
 	w.Patch(t, namespace, v1.Resource, "prod", `{"spec":{"expose_via_dashboard":false,"proxy_group":"team-a"}}`)
 	generation := w.Cluster(t, namespace, "prod").Generation
@@ -83,6 +85,26 @@ func outage(t *testing.T, lasts time.Duration) {
 	})
 	for _, e := range refused {
 		t.Errorf("forbidden: %s %s", e.Verb, e.RequestURI)
+	}
+}
+
+// mustHaveProbed fails the test when the target was not probed since then: with
+// nobody to lead, each replica does.
+func (w *world) mustHaveProbed(t *testing.T, since time.Time) {
+	t.Helper()
+	events, err := w.target.AuditEvents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	probed := 0
+	for _, e := range events {
+		if e.Stage == auditv1.StageResponseComplete && strings.HasSuffix(e.User.Username, "proxyauth-probe") && e.StageTimestamp.After(since) {
+			probed++
+		}
+	}
+	t.Logf("%d probes while nobody led", probed)
+	if probed == 0 {
+		t.Error("nobody probed while nobody led")
 	}
 }
 
