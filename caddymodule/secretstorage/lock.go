@@ -181,20 +181,19 @@ func (l *locker) RenewLockLease(ctx context.Context, name string, _ time.Duratio
 
 // wait tries until the lock is acquired.
 func (l *locker) wait(ctx context.Context, name, id string) (*coordinationv1.Lease, error) {
-	var failing time.Time
+	faults := bearing{limit: lockPatience}
 	for {
 		lease, err := l.try(ctx, name, id)
 		switch {
 		case lease != nil:
 			return lease, nil
 		case err == nil:
-			failing = time.Time{}
-		case failing.IsZero():
-			failing = time.Now()
-			l.logger.Warn("waiting for a lock: the API cannot be asked", zap.String("lock", name), zap.Error(err))
-			fallthrough
+			faults = bearing{limit: lockPatience}
 		default:
-			if time.Since(failing) >= bearable(err, lockPatience) {
+			if faults.since.IsZero() {
+				l.logger.Warn("waiting for a lock: the API cannot be asked", zap.String("lock", name), zap.Error(err))
+			}
+			if !faults.bears(err, 0) {
 				return nil, err
 			}
 		}

@@ -33,7 +33,7 @@ var (
 // most that long. The error is the last one of f that is not merely the end of
 // ctx.
 func retry(ctx context.Context, patience time.Duration, f func() error) error {
-	start := time.Now()
+	faults := bearing{limit: patience}
 	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 7, Cap: 2 * time.Second}
 	var before error
 	for {
@@ -46,7 +46,7 @@ func retry(ctx context.Context, patience time.Duration, f func() error) error {
 		}
 		before = err
 		pause := backoff.Step()
-		if time.Since(start)+pause > bearable(err, patience) || !sleep(ctx, pause) {
+		if !faults.bears(err, pause) || !sleep(ctx, pause) {
 			return err
 		}
 	}
@@ -59,15 +59,29 @@ func over(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// bearable is how long an error is borne, given how long a passing fault is.
-func bearable(err error, patience time.Duration) time.Duration {
-	switch {
-	case apierrors.IsForbidden(err):
-		return min(patience, forbiddenPatience)
-	case passing(err):
-		return patience
+// bearing is how long faults in a row are borne.
+type bearing struct {
+	// limit is that of passing faults.
+	limit time.Duration
+	// since is when the first of them came, refused when the first refusal
+	// did: an apiserver that was away refuses for a moment when it is back.
+	since, refused time.Time
+}
+
+// bears says whether a fault is borne for that much longer.
+func (b *bearing) bears(err error, longer time.Duration) bool {
+	now := time.Now()
+	if b.since.IsZero() {
+		b.since = now
 	}
-	return 0
+	if !apierrors.IsForbidden(err) {
+		b.refused = time.Time{}
+		return passing(err) && now.Sub(b.since)+longer <= b.limit
+	}
+	if b.refused.IsZero() {
+		b.refused = now
+	}
+	return now.Sub(b.refused)+longer <= min(b.limit, forbiddenPatience)
 }
 
 // sleep waits, and says whether ctx still lasts.
