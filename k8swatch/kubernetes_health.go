@@ -26,12 +26,31 @@ type hubHealth struct {
 	lostAt time.Time
 }
 
-// refusal is an answer other than a list.
+// refusal is an answer of the hub that lets nothing be read or written. An
+// apiserver that starts refuses everybody for a moment, and does not know the
+// CRDs, so that a refusal is told when it lasts.
 type refusal struct {
 	fault hubFault
-	// since is when it began, or was told last.
+	// since is when it began, or was told last; zero for none.
 	since time.Time
 	told  bool
+}
+
+// due takes note that the refusal stands, and says whether to tell it now.
+func (r *refusal) due(now time.Time) bool {
+	if r.since.IsZero() {
+		r.since = now
+		return false
+	}
+	pause := refusedFor
+	if r.told {
+		pause = remindEvery
+	}
+	if now.Sub(r.since) < pause {
+		return false
+	}
+	r.since, r.told = now, true
+	return true
 }
 
 type hubFault int
@@ -124,22 +143,17 @@ func (h *hubHealth) away(resource string, err error) {
 	}
 }
 
-// refuse tells of a refusal that lasts: an apiserver that starts does not know
-// the rights of anybody, nor the CRDs, for a moment.
+// refuse tells of a refusal that lasts.
 func (h *hubHealth) refuse(resource string, fault hubFault, err error) {
-	last, now := h.refused[resource], h.now()
+	last := h.refused[resource]
 	if last.fault != fault {
-		h.refused[resource] = refusal{fault: fault, since: now}
+		last = refusal{fault: fault}
+	}
+	due := last.due(h.now())
+	h.refused[resource] = last
+	if !due {
 		return
 	}
-	pause := refusedFor
-	if last.told {
-		pause = remindEvery
-	}
-	if now.Sub(last.since) < pause {
-		return
-	}
-	h.refused[resource] = refusal{fault: fault, since: now, told: true}
 	text := "the hub does not let the proxy list and watch " + resource
 	switch fault {
 	case faultUnauthorized:

@@ -160,10 +160,8 @@ type reportingLock struct {
 	// answered is when the hub last answered, in nanoseconds since 1970.
 	answered atomic.Int64
 
-	mu sync.Mutex
-	// since is when a refusal began or was told last, zero for none.
-	since time.Time
-	told  bool
+	mu      sync.Mutex
+	refused refusal
 }
 
 // Get reads the Lease.
@@ -185,8 +183,7 @@ func (l *reportingLock) Update(ctx context.Context, record resourcelock.LeaderEl
 	return l.report(ctx, l.Interface.Update(ctx, record))
 }
 
-// report takes the result of a request. An apiserver that starts refuses
-// everybody for a moment, so that a refusal is told when it lasts.
+// report takes the result of a request.
 func (l *reportingLock) report(ctx context.Context, err error) error {
 	fault, ok := faultOf(err)
 	if ctx.Err() != nil || !ok || fault == faultAway {
@@ -195,17 +192,13 @@ func (l *reportingLock) report(ctx context.Context, err error) error {
 	l.answered.Store(time.Now().UnixNano())
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now()
 	switch {
 	case fault == faultNone:
-		if l.told {
+		if l.refused.told {
 			l.logger.Info("the Lease of the leader election can be used again")
 		}
-		l.since, l.told = time.Time{}, false
-	case l.since.IsZero():
-		l.since = now
-	case !l.told && now.Sub(l.since) >= refusedFor, l.told && now.Sub(l.since) >= remindEvery:
-		l.since, l.told = now, true
+		l.refused = refusal{}
+	case l.refused.due(time.Now()):
 		l.logger.Error("the hub does not let the proxy use the Lease of the leader election: while no replica leads, no status is written", errorText(err))
 	}
 	return err

@@ -143,6 +143,7 @@ func (r *Reconciler) next(ctx context.Context) bool {
 	defer r.queue.Done(key)
 	if !r.statuses.Leading() {
 		r.queue.Forget(key)
+		r.forget(key)
 		return true // a new leader looks at all of them
 	}
 	wait, err := r.reconcile(ctx, key)
