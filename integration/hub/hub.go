@@ -260,15 +260,22 @@ func (h *Hub) StatusWrites(tb testing.TB, name string) int {
 	}))
 }
 
-// Eventually waits until something holds, and says how long that took.
+// Eventually is the function of that name, with the time that the other methods
+// wait.
 func (h *Hub) Eventually(tb testing.TB, what string, holds func() bool) time.Duration {
+	tb.Helper()
+	return Eventually(tb, what, soon, holds)
+}
+
+// Eventually waits until something holds, and says how long that took.
+func Eventually(tb testing.TB, what string, within time.Duration, holds func() bool) time.Duration {
 	tb.Helper()
 	start := time.Now()
 	for !holds() {
-		if time.Since(start) > soon {
-			tb.Fatalf("not within %v: %s", soon, what)
+		if time.Since(start) > within {
+			tb.Fatalf("not within %v: %s", within, what)
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond)
 	}
 	return time.Since(start)
 }

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/hub"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/oidc"
 )
@@ -136,7 +137,7 @@ func (l *load) seen(name string) (total, under int) {
 func (l *load) more(t *testing.T, name string) {
 	t.Helper()
 	_, before := l.seen(name)
-	eventually(t, "requests of "+name, func() bool { _, now := l.seen(name); return now >= before+10 })
+	hub.Eventually(t, "requests of "+name, soon, func() bool { _, now := l.seen(name); return now >= before+10 })
 }
 
 // pause waits for the requests under way and holds the others back until resume.
@@ -156,17 +157,4 @@ func (l *load) stop(t *testing.T) {
 		t.Errorf("a request of the load on %s failed: %s", l.key, f)
 	}
 	t.Logf("%d requests on %s, reviews under %v", l.total, l.key, l.names)
-}
-
-// eventually polls until ok.
-func eventually(t *testing.T, what string, ok func() bool) time.Duration {
-	t.Helper()
-	began := time.Now()
-	for !ok() {
-		if time.Since(began) > soon {
-			t.Fatalf("not within %v: %s", soon, what)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return time.Since(began)
 }

@@ -118,10 +118,10 @@ func changesAtOnce(t *testing.T, w *world) {
 	good := other.Spec.Cert
 	other.Spec.Cert = stranger.Spec.Cert
 	w.hub.Apply(t, other)
-	eventually(t, "another CA applies", answers(http.StatusBadGateway))
+	hub.Eventually(t, "another CA applies", soon, answers(http.StatusBadGateway))
 	other.Spec.Cert = good
 	w.hub.Apply(t, other)
-	eventually(t, "the right CA applies", answers(http.StatusCreated))
+	hub.Eventually(t, "the right CA applies", soon, answers(http.StatusCreated))
 
 	from = time.Now()
 	w.patch(t, moving, `{"spec":{"enabled":false}}`)
@@ -133,7 +133,7 @@ func changesAtOnce(t *testing.T, w *world) {
 	from = time.Now()
 	w.patch(t, moving, `{"spec":{"enabled":true}}`)
 	w.ready(t, moving, from, "True/Serving")
-	eventually(t, "it is enabled", answers(http.StatusCreated))
+	hub.Eventually(t, "it is enabled", soon, answers(http.StatusCreated))
 
 	w.repoint(t, repointed)
 }

@@ -58,7 +58,7 @@ func unknownMode(t *testing.T, w *world) {
 	w.hub.Admin.MustRun(t, "patch", "crd", v1.Resource+"."+v1.GroupName, "--type=json", "-p",
 		`[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/upstream_auth/properties/mode/enum"}]`)
 	from := time.Now()
-	eventually(t, "the hub admits the mode", func() bool {
+	hub.Eventually(t, "the hub admits the mode", soon, func() bool {
 		return w.hub.Admin.MustEnd(t, "patch", "-n", k.Namespace, v1.Resource, k.Name, "--type=merge", "-p", `{"spec":{"upstream_auth":{"mode":"Mirror"}}}`).ExitCode == 0
 	})
 	const text = "this proxy replica cannot serve upstream mode Mirror yet"

@@ -86,7 +86,7 @@ func (w *world) known(t *testing.T, target *kube.APIServer) {
 	client := target.HTTPClient(nil)
 	defer client.CloseIdleConnections()
 	header := kube.Bearer(w.idp.Token(oidc.Alice, nil))
-	eventually(t, "the apiserver knows the identity provider", func() bool {
+	hub.Eventually(t, "the apiserver knows the identity provider", soon, func() bool {
 		r, err := kube.WhoAmI(w.ctx, client, target.URL, header)
 		return err == nil && r.Code == http.StatusCreated
 	})

@@ -209,14 +209,7 @@ func (f *follower) count(message string) int {
 // eventually waits until something holds, and says how long that took.
 func eventually(t *testing.T, what string, holds func() bool) time.Duration {
 	t.Helper()
-	start := time.Now()
-	for !holds() {
-		if time.Since(start) > soon {
-			t.Fatalf("not within %v: %s", soon, what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	took := time.Since(start)
+	took := hub.Eventually(t, what, soon, holds)
 	t.Logf("%s after %v", what, took.Round(time.Millisecond))
 	return took
 }
