@@ -18,12 +18,29 @@ type Authenticator interface {
 	Authenticate(ctx context.Context, token string) (*Result, error)
 }
 
+// validator is an Authenticator whose verdict another one may build on: it is
+// how the token that an exchange gave is held against the rules of its cluster.
+type validator interface {
+	Authenticator
+	// judge validates a token and remembers nothing.
+	judge(ctx context.Context, token string) (answer, error)
+	// issuers are the iss of the tokens it can accept, nil for one that leaves
+	// that to somebody else.
+	issuers() []string
+}
+
 // Result is who the bearer of a token is. It is shared between the requests
 // that carry the token and must not be changed.
 type Result struct {
 	Identity *identity.Identity
 	// Expires is when the token ends.
 	Expires time.Time
+	// Bearer is the token that goes to the apiserver in Passthrough in place of
+	// the caller's: what it was exchanged for (ID-4). Empty for the caller's own.
+	Bearer string
+	// WrongAudience says that the token is for another audience and was
+	// accepted all the same, under audience_validation warn (AUTH-7).
+	WrongAudience bool
 
 	forwarded atomic.Pointer[forwarded]
 }

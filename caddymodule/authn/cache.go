@@ -10,8 +10,6 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/sync/singleflight"
-
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 )
 
 const (
@@ -45,8 +43,8 @@ const (
 )
 
 // Cache remembers which tokens are good, and for a moment which are not
-// (AUTH-12). It holds digests of tokens, never a token. It is bounded in
-// entries and in bytes, by the least recently used; refusals are bounded on
+// (AUTH-12). It holds digests of tokens, and none of them but those that an
+// exchange gave, which are sent on. It is bounded in entries and in bytes, by the least recently used; refusals are bounded on
 // their own, so that a flood of bad tokens drives no good one out. One cache
 // serves all clusters.
 type Cache struct {
@@ -254,7 +252,7 @@ func (c *Cache) store(key *cacheKey, a answer, err error) {
 	if a.result.Expires.Before(a.until) {
 		a.until = a.result.Expires
 	}
-	entry := &remembered{answer: a, bytes: size(a.result.Identity)}
+	entry := &remembered{answer: a, bytes: size(a.result)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refused.Remove(*key)
@@ -283,9 +281,31 @@ func (c *Cache) Len() int {
 	return n
 }
 
-// size estimates the memory of an identity and of the forwarded one.
-func size(id *identity.Identity) int {
+// drop forgets everything of one scope: its configuration is gone, and its
+// entries would only keep others out.
+func (c *Cache) drop(of scope) {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		for _, key := range s.good.Keys() {
+			if key.scope == of {
+				s.good.Remove(key)
+			}
+		}
+		for _, key := range s.refused.Keys() {
+			if key.scope == of {
+				s.refused.Remove(key)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// size estimates the memory of a result: its identity, the forwarded one, and
+// the token that an exchange gave.
+func size(r *Result) int {
 	const header = 16 // of a string
+	id := r.Identity
 	n := len(id.Name) + len(id.UID)
 	for _, group := range id.Groups {
 		n += header + len(group)
@@ -296,5 +316,5 @@ func size(id *identity.Identity) int {
 			n += header + len(value)
 		}
 	}
-	return entryOverhead + 2*n
+	return entryOverhead + 2*n + len(r.Bearer)
 }

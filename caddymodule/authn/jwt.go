@@ -123,22 +123,57 @@ func digest(token string) [sha256.Size]byte {
 // seen without the signature is looked at first, and refused without being
 // remembered: a flood of such tokens fills no cache and reaches no provider.
 func (a *JWTAuthenticators) validate(ctx context.Context, key cacheKey, token string) (*Result, error) {
+	claim, refused := a.read(token)
+	if refused != nil {
+		return nil, refused
+	}
+	return a.cache.load(ctx, key, func(ctx context.Context) (answer, error) { return a.verify(ctx, claim) })
+}
+
+// judge implements validator.
+func (a *JWTAuthenticators) judge(ctx context.Context, token string) (answer, error) {
+	claim, refused := a.read(token)
+	if refused != nil {
+		return answer{}, refused
+	}
+	return a.verify(ctx, claim)
+}
+
+// issuers implements validator.
+func (a *JWTAuthenticators) issuers() []string {
+	var issuers []string
+	for _, member := range a.members {
+		issuers = append(issuers, member.issuer)
+	}
+	return issuers
+}
+
+// unverified is a token that an authenticator may accept, by what it says of
+// itself.
+type unverified struct {
+	*jwt
+	member *jwtAuthenticator
+	// matched is the audience that the token and the authenticator share.
+	matched string
+}
+
+// read looks at everything that needs no signature.
+func (a *JWTAuthenticators) read(token string) (unverified, *Unauthenticated) {
 	read, refused := parseJWT(token)
 	if refused != nil {
-		return nil, refused
+		return unverified{}, refused
 	}
 	member, audience, refused := a.choose(read)
-	if refused != nil {
-		return nil, refused
+	return unverified{read, member, audience}, refused
+}
+
+func (a *JWTAuthenticators) verify(ctx context.Context, token unverified) (answer, error) {
+	leave, err := token.member.keys.admit(len(token.raw))
+	if err != nil {
+		return answer{}, err
 	}
-	return a.cache.load(ctx, key, func(ctx context.Context) (answer, error) {
-		leave, err := member.keys.admit(len(token))
-		if err != nil {
-			return answer{}, err
-		}
-		defer leave()
-		return member.authenticate(ctx, read, audience, a.now)
-	})
+	defer leave()
+	return token.member.authenticate(ctx, token.jwt, token.matched, a.now)
 }
 
 // choose finds the authenticator for the iss and aud of a token, and the
@@ -307,9 +342,10 @@ func (a *JWTAuthenticators) IssuerFaults() []string {
 	return faults
 }
 
-// Close gives the key sets back. A request that is still with the
-// authenticators is served with the keys that are known.
+// Close gives the key sets back and drops what is remembered. A request that is
+// still with the authenticators is served with the keys that are known.
 func (a *JWTAuthenticators) Close() {
+	a.cache.drop(a.scope)
 	for _, release := range a.release {
 		release()
 	}
@@ -317,6 +353,6 @@ func (a *JWTAuthenticators) Close() {
 
 // Interface guards.
 var (
-	_ Authenticator = (*JWTAuthenticators)(nil)
-	_ oidc.KeySet   = (*signatureCheck)(nil)
+	_ validator   = (*JWTAuthenticators)(nil)
+	_ oidc.KeySet = (*signatureCheck)(nil)
 )

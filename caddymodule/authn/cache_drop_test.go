@@ -1,0 +1,47 @@
+package authn
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// AUTH-12: the end of a configuration drops exactly its entries.
+func TestCacheDropsOneScope(t *testing.T) {
+	c := NewCache(1000, nil)
+	ended, other := newScope("uid", "ended"), newScope("uid", "other")
+	until := time.Now().Add(time.Hour)
+	fill := func(of scope) {
+		for i := range 20 {
+			key := cacheKey{scope: of, token: digest(fmt.Sprint("good", i))}
+			if _, err := c.load(t.Context(), key, good("alice", until)); err != nil {
+				t.Fatal(err)
+			}
+			key.token = digest(fmt.Sprint("bad", i))
+			if _, err := c.load(t.Context(), key, bad(errSignature)); !errors.Is(err, errSignature) {
+				t.Fatal(err)
+			}
+		}
+	}
+	held := func(of scope) (n int) {
+		for i := range 20 {
+			for _, kind := range []string{"good", "bad"} {
+				key := cacheKey{scope: of, token: digest(fmt.Sprint(kind, i))}
+				if _, _, ok := c.get(&key); ok {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	fill(ended)
+	fill(other)
+	if held(ended) != 40 || held(other) != 40 {
+		t.Fatalf("remembered: %d and %d", held(ended), held(other))
+	}
+	c.drop(ended)
+	if held(ended) != 0 || held(other) != 40 {
+		t.Errorf("after the end of one: %d and %d", held(ended), held(other))
+	}
+}
