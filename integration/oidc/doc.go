@@ -8,8 +8,12 @@
 //   - mint tokens with any claims, signed well (Mint) or in the ways of an
 //     attacker (Unsigned, SymmetricWithPublicKey, ...),
 //   - publish and withdraw signing keys (AddKey, UseKey, WithdrawKey),
-//   - count the calls of each endpoint (Calls), and
-//   - make an endpoint fail (SetFault) or the whole provider go away (Suspend).
+//   - revoke access tokens and the API tokens of machines (RevokeAccessToken,
+//     RevokeAPIToken),
+//   - count the calls of each endpoint (Calls), and see what the token endpoint
+//     was asked and how the client authenticated (TokenCalls), and
+//   - make an endpoint fail or answer otherwise (SetFault, With), or the whole
+//     provider go away (Suspend).
 //
 // Nothing here is safe outside tests: whoever asks is logged in.
 package oidc

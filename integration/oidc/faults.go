@@ -2,8 +2,10 @@ package oidc
 
 import (
 	"bytes"
+	"encoding/json"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"time"
 )
@@ -38,6 +40,8 @@ type Fault struct {
 	ContentType string
 	// Location is the header of that name, for redirects.
 	Location string
+	// Edit changes the JSON object of an endpoint that works.
+	Edit func(answer map[string]any)
 }
 
 // Ready-made faults.
@@ -45,6 +49,11 @@ var (
 	Down          = Fault{Abort: true}
 	InternalError = Fault{Status: http.StatusInternalServerError, Body: []byte(`{"error":"server_error","error_description":"provider text"}`)}
 	Malformed     = Fault{Status: http.StatusOK, Body: []byte(`{"issuer": "https://`)}
+	// WrongSubject is for Userinfo and Introspection: the claims of the right
+	// user under the sub of another.
+	WrongSubject = With(map[string]any{"sub": "subject-mallory"})
+	// NoExpiresIn is for Token.
+	NoExpiresIn = With(map[string]any{"expires_in": nil})
 )
 
 // Slow answers properly after d.
@@ -63,6 +72,11 @@ func Redirect(location string) Fault {
 
 // JSON answers with a text of the test's choice.
 func JSON(status int, body string) Fault { return Fault{Status: status, Body: []byte(body)} }
+
+// With answers properly but for these members; nil leaves one out.
+func With(changes map[string]any) Fault {
+	return Fault{Edit: func(answer map[string]any) { merge(answer, changes) }}
+}
 
 // SetFault makes an endpoint fail from now on; Repair ends it.
 func (p *Provider) SetFault(e Endpoint, f Fault) {
@@ -109,13 +123,13 @@ func endpointOf(path string) Endpoint {
 		return Elsewhere
 	}
 	switch rest {
-	case "/.well-known/openid-configuration":
+	case discoveryPath:
 		return Discovery
 	case "/keys":
 		return Keys
-	case "/oauth/token":
+	case tokenPath:
 		return Token
-	case "/oauth/introspect":
+	case introspectPath:
 		return Introspection
 	case "/userinfo":
 		return Userinfo
@@ -146,6 +160,8 @@ func (p *Provider) observe(next http.Handler) http.Handler {
 		switch {
 		case f.Abort:
 			panic(http.ErrAbortHandler)
+		case f.Edit != nil:
+			edited(next, f.Edit).ServeHTTP(w, r)
 		case f.Status == 0:
 			next.ServeHTTP(w, r)
 		default:
@@ -160,5 +176,26 @@ func (p *Provider) observe(next http.Handler) http.Handler {
 			w.WriteHeader(f.Status)
 			_, _ = w.Write(f.Body)
 		}
+	})
+}
+
+// edited changes the JSON objects that a handler answers with 200.
+func edited(next http.Handler, edit func(answer map[string]any)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		record := httptest.NewRecorder()
+		next.ServeHTTP(record, r)
+		body := record.Body.Bytes()
+		var answer map[string]any
+		if record.Code == http.StatusOK && json.Unmarshal(body, &answer) == nil {
+			edit(answer)
+			var err error
+			if body, err = json.Marshal(answer); err != nil {
+				panic(err)
+			}
+			record.Header().Del("Content-Length")
+		}
+		maps.Copy(w.Header(), record.Header())
+		w.WriteHeader(record.Code)
+		_, _ = w.Write(body)
 	})
 }

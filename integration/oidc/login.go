@@ -28,6 +28,7 @@ type Tokens struct {
 	TokenType       string `json:"token_type"`
 	IssuedTokenType string `json:"issued_token_type"`
 	ExpiresIn       int    `json:"expires_in"`
+	Scope           string `json:"scope"`
 }
 
 // login is the page that a browser would show: it logs in the user that the
@@ -120,7 +121,7 @@ func (p *Provider) Login(ctx context.Context, username, clientID string, scopes 
 func (p *Provider) PostToken(ctx context.Context, form url.Values) (*Tokens, error) {
 	client := p.Client()
 	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.Issuer+"/oauth/token", strings.NewReader(form.Encode()))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.Issuer+tokenPath, strings.NewReader(form.Encode()))
 	if err != nil {
 		return nil, err
 	}

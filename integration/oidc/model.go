@@ -27,13 +27,18 @@ type Client struct {
 	ID string
 	// Secret is empty for a public client, which must use PKCE.
 	Secret string
+	// Auth is how the client is registered to authenticate, which only a
+	// Demanding provider looks at; by default AuthNone without a Secret and
+	// AuthBasic with one.
+	Auth AuthMethod
 	// OpaqueAccessTokens gives access tokens that are no JWT.
 	OpaqueAccessTokens bool
 	// Audience is added to the aud claim of access tokens.
 	Audience []string
 	// MachineUser is who a client_credentials token stands for.
 	MachineUser string
-	// TokenLifetime defaults to ten minutes.
+	// TokenLifetime of what the client gets, exchanged tokens included;
+	// defaults to ten minutes.
 	TokenLifetime time.Duration
 }
 
@@ -95,11 +100,14 @@ func (c registered) RedirectURIs() []string {
 }
 func (c registered) PostLogoutRedirectURIs() []string    { return nil }
 func (c registered) ApplicationType() op.ApplicationType { return op.ApplicationTypeNative }
-func (c registered) AuthMethod() oidc.AuthMethod {
-	if c.Secret == "" {
-		return oidc.AuthMethodNone
+func (c registered) AuthMethod() AuthMethod {
+	switch {
+	case c.Auth != "":
+		return c.Auth
+	case c.Secret == "":
+		return AuthNone
 	}
-	return oidc.AuthMethodBasic
+	return AuthBasic
 }
 func (c registered) ResponseTypes() []oidc.ResponseType {
 	return []oidc.ResponseType{oidc.ResponseTypeCode}

@@ -1,21 +1,16 @@
 package oidc
 
 import (
-	"bytes"
 	"crypto/rand"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"sync"
 
-	zoidc "github.com/zitadel/oidc/v3/pkg/oidc"
 	"github.com/zitadel/oidc/v3/pkg/op"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/pki"
@@ -25,8 +20,13 @@ import (
 // one, and code that joins URLs wrongly fails on it.
 const issuerPath = "/realm"
 
-// loginPath is the page that logs in whoever it is told to, below the issuer.
-const loginPath = "/login"
+// Paths below the issuer. The page at loginPath logs in whoever it is told to.
+const (
+	discoveryPath  = "/.well-known/openid-configuration"
+	tokenPath      = "/oauth/token"
+	introspectPath = "/oauth/introspect"
+	loginPath      = "/login"
+)
 
 // Options shape a provider; the zero value is the one of the CASES.
 type Options struct {
@@ -37,10 +37,16 @@ type Options struct {
 	// Users and Clients replace the default ones.
 	Users   []User
 	Clients []Client
-	// LikeKanidm answers token exchanges as Kanidm does: issued_token_type is
-	// "AccessToken" instead of its URN, and an id_token comes beside the
-	// access_token.
+	// LikeKanidm answers token exchanges as Kanidm does: always an access
+	// token, whose issued_token_type is "AccessToken" instead of its URN, with
+	// the scope and an id_token beside it.
 	LikeKanidm bool
+	// Demanding refuses a token exchange without one of grant_type,
+	// subject_token, subject_token_type, client_id, audience and scope in the
+	// form, and a client that authenticates otherwise than registered.
+	Demanding bool
+	// NoIntrospection is a provider without that endpoint.
+	NoIntrospection bool
 }
 
 // Provider is a running OpenID provider.
@@ -53,6 +59,7 @@ type Provider struct {
 	keys     *keyRing
 	storage  *storage
 	provider *op.Provider
+	library  http.Handler // provider below the issuer's path
 	cert     tls.Certificate
 	addr     string
 
@@ -60,7 +67,9 @@ type Provider struct {
 	server *http.Server // nil while suspended
 	calls  map[Endpoint]int
 	faults map[Endpoint]Fault
-	forms  []url.Values
+
+	tokenCalls       []TokenCall
+	exchangeAudience string
 }
 
 // New starts a provider.
@@ -115,15 +124,22 @@ func New(o Options) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the OpenID provider: %w", err)
 	}
+	p.library = http.StripPrefix(issuerPath, p.provider)
 	p.serve(listener)
 	return p, nil
 }
 
 func (p *Provider) serve(l net.Listener) {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+issuerPath+"/oauth/token", p.token)
+	mux.HandleFunc("POST "+issuerPath+tokenPath, p.token)
 	mux.HandleFunc(issuerPath+loginPath, p.login)
-	mux.Handle(issuerPath+"/", http.StripPrefix(issuerPath, p.provider))
+	mux.Handle(issuerPath+"/", p.library)
+	if p.options.NoIntrospection {
+		mux.HandleFunc(issuerPath+introspectPath, http.NotFound)
+		mux.Handle(issuerPath+discoveryPath, edited(p.library, func(document map[string]any) {
+			delete(document, "introspection_endpoint")
+		}))
+	}
 	p.server = &http.Server{
 		Handler:   p.observe(mux),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{p.cert}, MinVersion: tls.VersionTLS12},
@@ -182,64 +198,4 @@ func (p *Provider) SetClient(c Client) {
 // Client is an HTTP client that trusts the provider.
 func (p *Provider) Client() *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: p.CA.Pool(), MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}}
-}
-
-// token stands before the library's token endpoint: the library reads the
-// client of a token exchange from the Authorization header alone, real
-// providers (Kanidm) from the form.
-func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
-	if err := r.ParseForm(); err != nil {
-		http.Error(w, "bad form", http.StatusBadRequest)
-		return
-	}
-	p.mu.Lock()
-	p.forms = append(p.forms, r.PostForm)
-	p.mu.Unlock()
-	exchange := r.PostForm.Get("grant_type") == string(zoidc.GrantTypeTokenExchange)
-	if _, _, ok := r.BasicAuth(); exchange && !ok {
-		r.SetBasicAuth(url.QueryEscape(r.PostForm.Get("client_id")), url.QueryEscape(r.PostForm.Get("client_secret")))
-	}
-	next := http.StripPrefix(issuerPath, p.provider)
-	if !exchange || !p.options.LikeKanidm {
-		next.ServeHTTP(w, r)
-		return
-	}
-	record := httptest.NewRecorder()
-	next.ServeHTTP(record, r)
-	body := record.Body.Bytes()
-	if record.Code == http.StatusOK {
-		body = p.likeKanidm(r, body)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(record.Code)
-	_, _ = w.Write(body)
-}
-
-// likeKanidm rewrites the answer to a token exchange.
-func (p *Provider) likeKanidm(r *http.Request, body []byte) []byte {
-	var answer map[string]any
-	if json.Unmarshal(body, &answer) != nil {
-		return body
-	}
-	answer["issued_token_type"] = "AccessToken"
-	answer["token_type"] = "Bearer"
-	p.storage.mu.Lock()
-	subject, ok := p.storage.api[r.PostForm.Get("subject_token")]
-	name := p.storage.users[subject].Username
-	p.storage.mu.Unlock()
-	if ok {
-		answer["id_token"] = p.Mint(p.Claims(name, map[string]any{"aud": r.PostForm.Get("client_id")}), Sign{})
-	}
-	b, err := json.Marshal(answer)
-	if err != nil {
-		return body
-	}
-	return bytes.TrimSpace(b)
-}
-
-// TokenForms are the forms that the token endpoint received, oldest first.
-func (p *Provider) TokenForms() []url.Values {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return append([]url.Values(nil), p.forms...)
 }

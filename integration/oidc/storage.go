@@ -201,16 +201,22 @@ func (s *storage) TerminateSession(_ context.Context, subject, client string) er
 
 // RevokeToken implements op.Storage.
 func (s *storage) RevokeToken(_ context.Context, token, _, _ string) *oidc.Error {
+	s.revoke(token)
+	return nil
+}
+
+// revoke ends the access token of that id, or a refresh token and the access
+// token that came with it.
+func (s *storage) revoke(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if g, ok := s.refresh[token]; ok {
+	if g, ok := s.refresh[id]; ok {
 		delete(s.access, g.access)
 		s.revoked[g.access] = true
 	}
-	delete(s.refresh, token)
-	delete(s.access, token)
-	s.revoked[token] = true
-	return nil
+	delete(s.refresh, id)
+	delete(s.access, id)
+	s.revoked[id] = true
 }
 
 // GetRefreshTokenInfo implements op.Storage.

@@ -110,6 +110,9 @@ func (s *storage) VerifyExchangeActorToken(context.Context, string, oidc.TokenTy
 func (s *storage) ValidateTokenExchangeRequest(_ context.Context, r op.TokenExchangeRequest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.revoked[r.GetExchangeSubjectTokenIDOrToken()] {
+		return oidc.ErrInvalidRequest().WithDescription("subject_token is revoked")
+	}
 	if _, ok := s.users[r.GetExchangeSubject()]; !ok {
 		return oidc.ErrInvalidRequest().WithDescription("no such subject")
 	}
