@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/apis/apiserver"
-	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
@@ -131,22 +129,6 @@ func (c ClientCertificate) Format(s fmt.State, _ rune) {
 
 // MarshalJSON writes the fingerprint alone, for loggers that encode values.
 func (c ClientCertificate) MarshalJSON() ([]byte, error) { return json.Marshal(c.Fingerprint) }
-
-// Auth is the resolved auth_config.
-type Auth struct {
-	DisableValidation bool
-	ValidateAgainst   v1.ValidateAgainst
-	JWT               []JWT
-	// Hash is a digest of the resolved auth_config, values read from Secrets
-	// included (AUTH-12).
-	Hash string
-}
-
-// JWT is one validated JWTAuthenticator with its compiled CEL.
-type JWT struct {
-	Authenticator apiserver.JWTAuthenticator
-	Mapper        authenticationcel.CELMapper
-}
 
 // Condition is a condition without its time.
 type Condition struct {

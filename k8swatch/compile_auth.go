@@ -25,6 +25,8 @@ type authentication struct {
 type heldAuthentication struct {
 	hash     string
 	jwt      []JWT
+	oidc     *OIDCProvider
+	exchange *TokenExchange
 	problems []problem
 }
 
@@ -42,8 +44,15 @@ func (b *builder) authentication() authentication {
 		b.held.auth = b.compileAuthentication(a.auth.Hash, config)
 	}
 	a.problems = b.held.auth.problems
-	if a.auth.ValidateAgainst == v1.ValidateJwtAuthenticators && !a.auth.DisableValidation {
+	if a.auth.DisableValidation {
+		return a
+	}
+	a.auth.Exchange = b.held.auth.exchange
+	switch a.auth.ValidateAgainst {
+	case v1.ValidateJwtAuthenticators:
 		a.auth.JWT = b.held.auth.jwt
+	case v1.ValidateOidcProvider:
+		a.auth.OIDC = b.held.auth.oidc
 	}
 	return a
 }
@@ -89,9 +98,10 @@ func (b *builder) compileAuthentication(hash string, config *v1.AuthConfig) held
 		held.jwt = append(held.jwt, compiled)
 		held.problems = append(held.problems, problems...)
 	}
-	if p := config.OidcProvider; p != nil && p.ClaimMappings != nil {
-		held.problems = append(held.problems, b.checkClaimMappings("spec.auth_config.oidc_provider", p.ClaimMappings)...)
-	}
+	var problems []problem
+	held.oidc, problems = b.compileProvider(config.OidcProvider)
+	held.problems = append(held.problems, problems...)
+	held.exchange = tokenExchange(config.TokenExchange)
 	return held
 }
 
@@ -105,17 +115,6 @@ func (b *builder) compileJWT(path string, spec *v1.JWTAuthenticator) (JWT, []pro
 		problems = append(problems, invalid(path+".issuer.certificate_authority", "is empty; leave it out for the system roots"))
 	}
 	return compiled, problems
-}
-
-// checkClaimMappings looks at mappings that stand outside of jwt by the same
-// rules: they borrow an issuer.
-func (b *builder) checkClaimMappings(path string, mappings *v1.ClaimMappings) []problem {
-	borrowed := jwtAuthenticator(&v1.JWTAuthenticator{
-		Issuer:        v1.Issuer{URL: "https://issuer.invalid", Audiences: []string{"none"}},
-		ClaimMappings: mappings,
-	})
-	_, errs := apiservervalidation.CompileAndValidateJWTAuthenticator(b.cel, borrowed, nil)
-	return translate(path, errs)
 }
 
 // jwtAuthenticator gives an authenticator the type that apiserver's packages

@@ -25,24 +25,20 @@ func (b *builder) unsupported() []problem {
 }
 
 func (b *builder) unsupportedAuth() []problem {
-	const path = "spec.auth_config.validate_against"
-	var problems []problem
 	config := b.spec.AuthConfig
-	if config == nil || !config.DisableValidation {
-		switch against := validator(config); {
-		case against == v1.ValidateJwtAuthenticators:
-		case config == nil || config.ValidateAgainst == "":
-			problems = append(problems, unsupported(path, "absent, it means Kubernetes; use JwtAuthenticators"))
-		case against == v1.ValidateKubernetes, against == v1.ValidateOidcProvider:
-			problems = append(problems, unsupported(path, string(against)+"; use JwtAuthenticators"))
-		default:
-			problems = append(problems, unsupported(path, quoted(string(against))))
+	if config == nil || config.DisableValidation {
+		return nil
+	}
+	switch against := validator(config); against {
+	case v1.ValidateJwtAuthenticators, v1.ValidateKubernetes:
+	case v1.ValidateOidcProvider:
+		if p := config.OidcProvider; p != nil && p.ConfigFrom != nil {
+			return []problem{unsupported(oidcPath+".config_from", "")}
 		}
+	default:
+		return []problem{unsupported("spec.auth_config.validate_against", quoted(string(against)))}
 	}
-	if config != nil && config.TokenExchange != nil && config.TokenExchange.Enabled {
-		problems = append(problems, unsupported("spec.auth_config.token_exchange", ""))
-	}
-	return problems
+	return nil
 }
 
 // withoutEffect lists the fields that are accepted and do nothing (API-8).

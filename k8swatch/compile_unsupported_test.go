@@ -15,10 +15,9 @@ func TestFieldsThatAreNotBuilt(t *testing.T) { // API-8
 		change func(*v1.ProxyKubeApiSpec)
 		want   string
 	}{
-		"no auth_config":        {func(s *v1.ProxyKubeApiSpec) { s.AuthConfig = nil }, "spec.auth_config.validate_against is not supported by this version: absent, it means Kubernetes"},
-		"no validate_against":   {func(s *v1.ProxyKubeApiSpec) { s.AuthConfig = &v1.AuthConfig{} }, "spec.auth_config.validate_against is not supported by this version"},
-		"Kubernetes":            {func(s *v1.ProxyKubeApiSpec) { s.AuthConfig.ValidateAgainst = v1.ValidateKubernetes }, "spec.auth_config.validate_against is not supported by this version: Kubernetes"},
-		"OidcProvider":          {func(s *v1.ProxyKubeApiSpec) { s.AuthConfig.ValidateAgainst = v1.ValidateOidcProvider }, "spec.auth_config.validate_against is not supported by this version: OidcProvider"},
+		"no auth_config":        {func(s *v1.ProxyKubeApiSpec) { s.AuthConfig = nil }, ""},
+		"no validate_against":   {func(s *v1.ProxyKubeApiSpec) { s.AuthConfig = &v1.AuthConfig{} }, ""},
+		"Kubernetes":            {func(s *v1.ProxyKubeApiSpec) { s.AuthConfig.ValidateAgainst = v1.ValidateKubernetes }, ""},
 		"another validator":     {func(s *v1.ProxyKubeApiSpec) { s.AuthConfig.ValidateAgainst = "Oracle\n" }, `spec.auth_config.validate_against is not supported by this version: "Oracle\n"`},
 		"not validating at all": {func(s *v1.ProxyKubeApiSpec) { s.AuthConfig = &v1.AuthConfig{DisableValidation: true} }, ""},
 		"disabled, OidcProvider": {func(s *v1.ProxyKubeApiSpec) {
@@ -27,10 +26,6 @@ func TestFieldsThatAreNotBuilt(t *testing.T) { // API-8
 		"an unused oidc_provider": {func(s *v1.ProxyKubeApiSpec) {
 			s.AuthConfig.OidcProvider = &v1.OidcProvider{Enabled: true, IssuerURL: "https://idp"}
 		}, ""},
-		"token_exchange": {func(s *v1.ProxyKubeApiSpec) { s.AuthConfig.TokenExchange = &v1.TokenExchange{Enabled: true} }, "spec.auth_config.token_exchange is not supported by this version"},
-		"exchange, no validation": {func(s *v1.ProxyKubeApiSpec) {
-			s.AuthConfig = &v1.AuthConfig{DisableValidation: true, TokenExchange: &v1.TokenExchange{Enabled: true}}
-		}, "spec.auth_config.token_exchange is not supported by this version"},
 		"token_exchange off": {func(s *v1.ProxyKubeApiSpec) { s.AuthConfig.TokenExchange = &v1.TokenExchange{TokenURL: "https://idp"} }, ""},
 		"allowed_resources":  {func(s *v1.ProxyKubeApiSpec) { s.SecurityConfig = &v1.SecurityConfig{AllowedResources: allow} }, "spec.security_config.allowed_resources is not supported by this version"},
 		"allowed_ressources": {func(s *v1.ProxyKubeApiSpec) {

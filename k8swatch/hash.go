@@ -127,11 +127,12 @@ func sameCluster(a, b *Cluster) bool {
 		return false
 	}
 	x, y := *a, *b
-	if x.FrontProxy != y.FrontProxy || x.ClientCert != y.ClientCert || (x.CA == nil) != (y.CA == nil) || !sameJWT(x.Auth.JWT, y.Auth.JWT) {
+	if x.FrontProxy != y.FrontProxy || x.ClientCert != y.ClientCert || (x.CA == nil) != (y.CA == nil) ||
+		!sameJWT(x.Auth.JWT, y.Auth.JWT) || x.Auth.OIDC != y.Auth.OIDC {
 		return false
 	}
-	x.CA, x.FrontProxy, x.ClientCert, x.Auth.JWT = nil, nil, nil, nil
-	y.CA, y.FrontProxy, y.ClientCert, y.Auth.JWT = nil, nil, nil, nil
+	x.CA, x.FrontProxy, x.ClientCert, x.Auth.JWT, x.Auth.OIDC = nil, nil, nil, nil, nil
+	y.CA, y.FrontProxy, y.ClientCert, y.Auth.JWT, y.Auth.OIDC = nil, nil, nil, nil, nil
 	return reflect.DeepEqual(x, y)
 }
 

@@ -94,7 +94,9 @@ func TestDigestsTellClustersApart(t *testing.T) {
 
 func TestSameCluster(t *testing.T) {
 	base := func() *Cluster {
-		return &Cluster{Notices: []Condition{notice("A", "b")}, Auth: Auth{JWT: make([]JWT, 1), Hash: "h"}}
+		return &Cluster{Notices: []Condition{notice("A", "b")}, Auth: Auth{
+			JWT: make([]JWT, 1), Hash: "h", OIDC: &OIDCProvider{}, Exchange: &TokenExchange{TokenURL: "https://t"},
+		}}
 	}
 	a := base()
 	same := *a
@@ -109,6 +111,8 @@ func TestSameCluster(t *testing.T) {
 		"client_cert": func(c *Cluster) { c.ClientCert = &ClientCertificate{TLS: tls.Certificate{}} },
 		"jwt":         func(c *Cluster) { c.Auth.JWT = make([]JWT, 1) },
 		"no jwt":      func(c *Cluster) { c.Auth.JWT = nil },
+		"oidc":        func(c *Cluster) { c.Auth.OIDC = &OIDCProvider{} },
+		"exchange":    func(c *Cluster) { c.Auth.Exchange = &TokenExchange{} },
 		"recheck":     func(c *Cluster) { c.RecheckAt = testNow },
 		"missing":     func(c *Cluster) { c.Missing = []Condition{{}} },
 	}
