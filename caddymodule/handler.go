@@ -92,23 +92,63 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	a := newAuditor(w, r, h.audit)
 	defer a.finish()
 
-	d, refused := h.decide(r, a)
-	if refused != nil {
-		return a.refuse(refused, r)
+	credential := credentialOf(r)
+	for decided := 1; ; decided++ {
+		d, refused := h.decide(r, a)
+		if refused != nil {
+			return a.refuse(refused, r)
+		}
+		err := h.relay(a, r, d, next)
+		if !a.sent && decided < maxDecisions && isMoved(err) {
+			credential.restore(r)
+			continue
+		}
+		if a.sent {
+			// Headers are out: an error can only be logged.
+			if entry := h.logger.Check(zapcore.DebugLevel, "relaying the response"); err != nil && entry != nil {
+				entry.Write(zap.Error(err), zap.Stringer("cluster", d.cluster.spec.Key))
+			}
+			return nil
+		}
+		return h.answerFailure(a, r, d, err)
 	}
+}
+
+// relay hands an accepted request to next.
+func (h *Handler) relay(a *auditor, r *http.Request, d *decision, next caddyhttp.Handler) error {
 	r = r.WithContext(context.WithValue(r.Context(), decisionKey{}, d))
 	// What reverse_proxy logs at debug level is this, and a query can hold a
 	// token (SIG-3). The query itself is sent from the URL.
 	r.RequestURI, _, _ = strings.Cut(r.RequestURI, "?")
-	err := next.ServeHTTP(a, r)
-	if a.sent {
-		// Headers are out: an error can only be logged.
-		if entry := h.logger.Check(zapcore.DebugLevel, "relaying the response"); err != nil && entry != nil {
-			entry.Write(zap.Error(err), zap.Stringer("cluster", d.cluster.spec.Key))
-		}
-		return nil
+	return next.ServeHTTP(a, r)
+}
+
+// maxDecisions bounds how often a request is decided whose cluster moves each
+// time before the request is on its way.
+const maxDecisions = 3
+
+// isMoved reports whether nothing was sent because the cluster that the request
+// was decided on had ended by then. What is in force now decides again: a change
+// of service fails no request (CERT-8), and one that was removed is a 404.
+func isMoved(err error) bool {
+	var refused *refusal
+	return errors.As(err, &refused) && refused == clusterMoved
+}
+
+// sentCredential is what a decision takes out of a request.
+type sentCredential struct{ authorization, protocols []string }
+
+func credentialOf(r *http.Request) sentCredential {
+	return sentCredential{r.Header["Authorization"], r.Header["Sec-Websocket-Protocol"]}
+}
+
+func (c sentCredential) restore(r *http.Request) {
+	if c.authorization != nil {
+		r.Header["Authorization"] = c.authorization
 	}
-	return h.answerFailure(a, r, d, err)
+	if c.protocols != nil {
+		r.Header["Sec-Websocket-Protocol"] = c.protocols
+	}
 }
 
 // answerFailure turns what next returned instead of a response into a Status.

@@ -62,6 +62,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	ctx, answered := c.streams.Begin(r.Context())
 	defer answered()
+	if errors.Is(context.Cause(ctx), upstream.ErrEnded) {
+		return nil, clusterMoved
+	}
 	body := &bodyWatcher{ReadCloser: r.Body}
 	res, err := c.pair.RoundTrip(d.outgoing(ctx, r, body))
 	if err != nil {
@@ -79,6 +82,12 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
+// The cluster ended before its apiserver answered, or before anything was sent.
+var (
+	clusterRemoved = unavailable("cluster_removed", "the cluster was removed from the proxy, or moved, before it answered")
+	clusterMoved   = unavailable("cluster_removed", "the cluster was removed from the proxy, or moved, before the request was sent")
+)
+
 // failure says why there is no response. The error of net/http is not passed
 // on: Caddy logs it, and it may quote what the apiserver sent (SIG-3).
 func failure(r *http.Request, ctx context.Context, body *bodyWatcher, err error) error {
@@ -90,7 +99,7 @@ func failure(r *http.Request, ctx context.Context, body *bodyWatcher, err error)
 		return gone
 	}
 	if errors.Is(context.Cause(ctx), upstream.ErrEnded) {
-		return unavailable("cluster_removed", "the cluster was removed from the proxy, or moved, before it answered")
+		return clusterRemoved
 	}
 	return describeFailure(err)
 }

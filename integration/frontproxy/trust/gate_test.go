@@ -171,16 +171,18 @@ func validFor(ca *pki.CA, minutes int) *pki.KeyPair {
 	return pki.Must(ca.Issue(pki.Request{CommonName: kube.FrontProxyName, NotAfter: time.Now().Add(time.Hour + time.Duration(minutes)*time.Minute).Truncate(time.Second)}))
 }
 
-// TRUST-2: a verdict belongs to the set and not to the mode.
+// TRUST-2: a verdict belongs to the set and not to the mode. A switch of mode
+// may have the apiserver asked again at once, so it does not answer here: a
+// gate that was kept lets the request through to nobody, a new one would not.
 func TestTRUST2ModeKeepsTheVerdict(t *testing.T) {
 	s := newSubject(t, "probe_interval 1h")
 	s.answers(t, http.StatusCreated, "")
 	s.write(t, func(c *v1.ProxyKubeApi) { c.Spec.UpstreamAuth.Mode = v1.ModePassthrough }, s.link.url, nil)
 	// The apiserver does not know the provider.
 	s.answers(t, http.StatusUnauthorized, "Unauthorized")
-	s.link.lead(s.w.noGroup.Host)
+	s.link.close()
 	s.write(t, nil, s.link.url, nil)
-	if r := s.ask(t, "back"); r.Code != http.StatusCreated {
+	if r := s.ask(t, "back"); r.Code != http.StatusBadGateway {
 		t.Errorf("back in FrontProxy: %d %s", r.Code, r.Status.Message)
 	}
 }
