@@ -39,33 +39,45 @@ func parseClaims(payload []byte) (claims, error) {
 // escapes is passed over. Whoever uses the claims holds them against what
 // parseClaims reads after the verification.
 func peekClaims(payload []byte) (claims, error) {
-	if !json.Valid(payload) {
-		return nil, errPayload
-	}
-	s := scanner{data: payload}
-	if s.space(); s.data[s.pos] != '{' {
-		return nil, errPayload
-	}
 	c := make(claims, 4)
+	err := eachMember(payload, func(quoted, value []byte) bool {
+		switch name := quoted[1 : len(quoted)-1]; string(name) {
+		case "iss", "aud", "exp", "nbf":
+			if _, twice := c[string(name)]; twice {
+				return false
+			}
+			c[string(name)] = value
+		}
+		return true
+	})
+	return c, err
+}
+
+// eachMember visits the members of a JSON object, each with its name in
+// quotes as it is written. It is an error when visit returns false.
+func eachMember(object []byte, visit func(quoted, value []byte) bool) error {
+	if !json.Valid(object) {
+		return errPayload
+	}
+	s := scanner{data: object}
+	if s.space(); s.data[s.pos] != '{' {
+		return errPayload
+	}
 	s.pos++
 	for {
 		if s.space(); s.data[s.pos] == '}' {
-			return c, nil
+			return nil
 		}
-		start := s.pos + 1
+		start := s.pos
 		s.skip()
-		name := s.data[start : s.pos-1]
+		quoted := s.data[start:s.pos]
 		s.space()
 		s.pos++ // the colon
 		s.space()
 		start = s.pos
 		s.skip()
-		switch string(name) {
-		case "iss", "aud", "exp", "nbf":
-			if _, twice := c[string(name)]; twice {
-				return nil, errPayload
-			}
-			c[string(name)] = s.data[start:s.pos]
+		if !visit(quoted, s.data[start:s.pos]) {
+			return errPayload
 		}
 		s.comma()
 	}

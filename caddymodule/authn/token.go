@@ -2,7 +2,6 @@ package authn
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"math"
 	"slices"
@@ -129,11 +128,8 @@ func (t *jwt) verifiedClaims() (claims, *Unauthenticated) {
 func canonical(token string) bool {
 	var header []byte
 	for part := range strings.SplitSeq(token, ".") {
-		if strings.ContainsAny(part, "\r\n") { // which the decoder skips
-			return false
-		}
-		decoded, err := base64.RawURLEncoding.Strict().DecodeString(part)
-		if err != nil {
+		decoded, ok := decodePart(part)
+		if !ok {
 			return false
 		}
 		if header == nil {
@@ -165,12 +161,8 @@ func plainHeader(header jose.Header) bool {
 // registered reads iss, aud, exp and nbf under exactly these names; a decoder
 // into Go structs would take ISS or Aud as well. iat is not looked at.
 func (c claims) registered() (r registered, ok bool) {
-	if r.issuer, ok = c.text("iss"); !ok || r.issuer == "" {
+	if r.issuer, ok = c.issuer(); !ok || r.issuer == "" {
 		return r, false
-	}
-	// As kube-apiserver does (OpenID Connect Core, section 15.6.2).
-	if r.issuer == "accounts.google.com" {
-		r.issuer = "https://accounts.google.com"
 	}
 	if len(c["aud"]) > maxAudience {
 		return r, false

@@ -1,0 +1,175 @@
+package authn
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// kind is what a bearer is, as far as can be told without verifying it
+// (AUTH-14). It decides whom the bearer may be shown to: whoever gets to see
+// a token can use it.
+type kind int
+
+const (
+	// malformed is what looks like JOSE and cannot be read in one way only,
+	// or is no token at all. It is shown to nobody.
+	malformed kind = iota
+	// opaque is a token only its issuer can read: what is not JOSE, and a JWE
+	// whose header names no issuer.
+	opaque
+	// signed is a JWS whose payload names an issuer.
+	signed
+	// signedAnonymous is a JWS whose payload names none.
+	signedAnonymous
+	// encrypted is a JWE whose header names an issuer (RFC 7519 section 5.3).
+	encrypted
+)
+
+// classify tells what a bearer is, and the issuer of those that name one.
+//
+// The parts of a token are looked at twice. A look that forgives every
+// spelling of base64 and JSON finds out whether anybody could take the token
+// for JOSE; the other demands the one spelling of the standards. A token that
+// passes the first only is malformed, never opaque: the token of another
+// issuer must not be passed on because a letter of it is wrong. For the same
+// reason iss in other letters counts against a token, a second one too.
+func classify(token string) (kind, string) {
+	if !validToken(token) {
+		return malformed, ""
+	}
+	header, rest, dotted := strings.Cut(token, ".")
+	if !dotted {
+		return opaque, ""
+	}
+	second, _, _ := strings.Cut(rest, ".")
+	if !resemblesJSON(header) && !resemblesJSON(second) {
+		return opaque, ""
+	}
+	parts := strings.Split(token, ".")
+	decoded := make([][]byte, len(parts))
+	for i, part := range parts {
+		var ok bool
+		if decoded[i], ok = decodePart(part); !ok {
+			return malformed, ""
+		}
+	}
+	h, ok := unambiguous(decoded[0], "alg", "enc", "iss", "b64", "zip")
+	if !ok || len(h["alg"]) == 0 || h["alg"][0] != '"' {
+		return malformed, ""
+	}
+	switch len(parts) {
+	case 3:
+		return classifyJWS(h, decoded[1], decoded[2])
+	case 5:
+		return classifyJWE(h)
+	}
+	return malformed, ""
+}
+
+// classifyJWS takes the issuer from the payload. One in the header must be
+// the same: some read it there.
+func classifyJWS(header claims, payload, signature []byte) (kind, string) {
+	algorithm, _ := header.text("alg")
+	if len(signature) == 0 || strings.EqualFold(algorithm, "none") || header["enc"] != nil ||
+		header["b64"] != nil || header["zip"] != nil { // the payload is another then
+		return malformed, ""
+	}
+	p, ok := unambiguous(payload, "iss")
+	if !ok {
+		return malformed, ""
+	}
+	issuer, ok := p.issuer()
+	claimed, ok2 := header.issuer()
+	switch {
+	case !ok || !ok2 || claimed != "" && claimed != issuer:
+		return malformed, ""
+	case issuer == "":
+		return signedAnonymous, ""
+	}
+	return signed, issuer
+}
+
+func classifyJWE(header claims) (kind, string) {
+	issuer, ok := header.issuer()
+	switch {
+	case !ok || len(header["enc"]) == 0 || header["enc"][0] != '"':
+		return malformed, ""
+	case issuer == "":
+		return opaque, ""
+	}
+	return encrypted, issuer
+}
+
+// issuer is iss as tokens are compared by it, empty when there is none. ok is
+// false for one that is no name.
+func (c claims) issuer() (issuer string, ok bool) {
+	if c["iss"] == nil {
+		return "", true
+	}
+	if issuer, ok = c.text("iss"); !ok || issuer == "" {
+		return "", false
+	}
+	// As kube-apiserver does (OpenID Connect Core, section 15.6.2).
+	if issuer == "accounts.google.com" {
+		issuer = "https://accounts.google.com"
+	}
+	return issuer, true
+}
+
+// resemblesJSON reports whether somebody could read a part of a token as a
+// JSON object: either alphabet of base64, padded or not, with blanks or a
+// byte order mark in front, and broken further on. Random bytes look like
+// this once in 60,000 times. An object without members is of no concern.
+func resemblesJSON(part string) bool {
+	part = standardAlphabet.Replace(part)
+	if end := strings.IndexAny(part, "=~"); end >= 0 {
+		part = part[:end]
+	}
+	decoded := make([]byte, base64.RawStdEncoding.DecodedLen(len(part)))
+	n, _ := base64.RawStdEncoding.Decode(decoded, []byte(part)) // as far as it goes
+	text := bytes.TrimPrefix(decoded[:n], []byte("\ufeff"))
+	text, object := bytes.CutPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{"))
+	text = bytes.TrimLeft(text, " \t\r\n")
+	return object && len(text) > 0 && text[0] == '"'
+}
+
+var standardAlphabet = strings.NewReplacer("-", "+", "_", "/")
+
+// decodePart decodes the one base64url spelling of its bytes.
+func decodePart(part string) ([]byte, bool) {
+	if strings.ContainsAny(part, "\r\n") { // which the decoder skips
+		return nil, false
+	}
+	decoded, err := base64.RawURLEncoding.Strict().DecodeString(part)
+	return decoded, err == nil
+}
+
+// unambiguous reads some members of a JSON object. ok is false unless each of
+// them stands there at most once, in exactly these letters: there are parsers
+// that ignore case, and parsers that take the first of two.
+func unambiguous(object []byte, names ...string) (found claims, ok bool) {
+	if !utf8.Valid(object) {
+		return nil, false
+	}
+	found = make(claims, len(names))
+	err := eachMember(object, func(quoted, value []byte) bool {
+		var written string
+		if json.Unmarshal(quoted, &written) != nil {
+			return false
+		}
+		i := slices.IndexFunc(names, func(name string) bool { return strings.EqualFold(name, written) })
+		if i < 0 {
+			return true
+		}
+		if written != names[i] || found[written] != nil {
+			return false
+		}
+		found[written] = value
+		return true
+	})
+	return found, err == nil
+}
