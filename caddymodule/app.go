@@ -47,9 +47,10 @@ type App struct {
 	AllowedModes []string `json:"allowed_modes,omitempty"`
 
 	// What happens to a token of an OidcProvider whose audience is not this
-	// cluster's: `enforce`, `warn` or `off`. JwtAuthenticators, the validator
-	// of this version, always holds its audiences; FrontProxy is closed unless
-	// this is `enforce`. Default: the environment variable
+	// cluster's, or cannot be found out: `enforce` refuses it, `warn` accepts
+	// it with a log line a minute and counts it, `off` accepts it.
+	// JwtAuthenticators always holds its audiences; FrontProxy is closed
+	// unless this is `enforce`. Default: the environment variable
 	// OIDC_AUDIENCE_VALIDATION, else `enforce`.
 	AudienceValidation string `json:"audience_validation,omitempty"`
 
@@ -73,9 +74,11 @@ type App struct {
 	// environment variable PROXY_UPSTREAM_CLIENT_TTL, else 300s.
 	UpstreamClientTTL Duration `json:"upstream_client_ttl,omitempty"`
 
-	// How long an answer that an identity provider gave about a token may be
-	// used again. JwtAuthenticators asks for no such answer. Default: the
-	// environment variable OIDC_TOKEN_CACHE_TTL, else 30s.
+	// How long the answer of an identity provider (userinfo, introspection) or
+	// of an apiserver about a token may be used again, never beyond the end of
+	// the token: for so long a revoked token goes on. JwtAuthenticators asks
+	// for no such answer. Default: the environment variable
+	// OIDC_TOKEN_CACHE_TTL, else 30s.
 	TokenCacheTTL Duration `json:"token_cache_ttl,omitempty"`
 
 	// How often each apiserver is asked whether it answers, and whether it

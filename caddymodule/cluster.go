@@ -46,6 +46,7 @@ type cluster struct {
 	certSet  string
 	reach    *reachability
 	heard    *hearsay
+	audience *audienceWarning
 	streams  *upstream.Group
 	// via is the pseudonym of this cluster in Via headers (URL-6); viaHTTP1 and
 	// viaHTTP2 are the entry of nearly all requests, shared between them.
@@ -91,6 +92,9 @@ func (rt *runtime) assemble(spec *k8swatch.Cluster, old *cluster) *cluster {
 		}
 	}
 	rt.takeTrust(c, old)
+	if c.audience = old.audience; c.audience == nil {
+		c.audience = &audienceWarning{logger: rt.logger}
+	}
 	return c
 }
 

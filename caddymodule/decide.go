@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -151,12 +152,24 @@ func (h *Handler) authenticate(r *http.Request, d *decision) *refusal {
 	if err != nil {
 		return d.cluster.notAuthenticated(r.Context(), err)
 	}
-	authentications.WithLabelValues(string(d.cluster.spec.Auth.ValidateAgainst), "ok").Inc()
+	d.cluster.authenticated(result)
 	d.result, d.id = result, result.Identity
 	if d.cluster.spec.Mode != v1.ModeFrontProxy {
-		d.authorization = []string{"Bearer " + token}
+		// What the caller's token was exchanged for takes its place (ID-4).
+		d.authorization = []string{"Bearer " + cmp.Or(result.Bearer, token)}
 	}
 	return nil
+}
+
+// authenticated counts a token that was accepted, and warns of one for another
+// audience (AUTH-7).
+func (c *cluster) authenticated(result *authn.Result) {
+	method, outcome := string(c.spec.Auth.ValidateAgainst), "ok"
+	if result.WrongAudience {
+		outcome = "wrong_audience"
+		c.audience.warn(c.spec.Key)
+	}
+	authentications.WithLabelValues(method, outcome).Inc()
 }
 
 // notAuthenticated keeps apart a credential at fault, which is a 401, and a

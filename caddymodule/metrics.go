@@ -34,11 +34,15 @@ var (
 	})
 	authentications = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "proxyauth_authentication_total",
-		Help: "Authentications by validator and result (ok, refused, unavailable).",
+		Help: "Authentications by validator and result (ok, wrong_audience: accepted under audience_validation warn, refused, unavailable, canceled).",
 	}, []string{"method", "result"})
 	tokenCache = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "proxyauth_token_cache_total",
 		Help: "Look-ups in the token cache by result.",
+	}, []string{"result"})
+	tokenExchanges = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "proxyauth_token_exchange_total",
+		Help: "Token exchanges (RFC 8693) by result (ok, refused by the provider, invalid: what it gave is not accepted by the cluster, unavailable).",
 	}, []string{"result"})
 )
 
@@ -46,7 +50,7 @@ var (
 func collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		identityRefused, upstreamRejected, requestsTotal, requestDuration,
-		authentications, tokenCache, liveCollector{},
+		authentications, tokenCache, tokenExchanges, liveCollector{},
 	}
 }
 
