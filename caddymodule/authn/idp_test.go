@@ -160,8 +160,8 @@ func with(jwk map[string]any, name string, value any) map[string]any {
 	return jwk
 }
 
-// idp is a small OpenID provider.
-type idp struct {
+// testIDP is a small OpenID provider.
+type testIDP struct {
 	server *httptest.Server
 	issuer string
 
@@ -173,9 +173,9 @@ type idp struct {
 	discovery, keySet http.HandlerFunc
 }
 
-func newIDP(t testing.TB, keys ...map[string]any) *idp {
+func newIDP(t testing.TB, keys ...map[string]any) *testIDP {
 	t.Helper()
-	p := &idp{keys: keys}
+	p := &testIDP{keys: keys}
 	p.server = httptest.NewUnstartedServer(p)
 	p.server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	p.server.EnableHTTP2 = true
@@ -185,7 +185,7 @@ func newIDP(t testing.TB, keys ...map[string]any) *idp {
 	return p
 }
 
-func (p *idp) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *testIDP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	discovery, keySet, keys := p.discovery, p.keySet, slices.Clone(p.keys)
 	p.mu.Unlock()
@@ -218,20 +218,20 @@ func writeJSON(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-func (p *idp) publish(keys ...map[string]any) {
+func (p *testIDP) publish(keys ...map[string]any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.keys = keys
 }
 
 // answer replaces the two documents; nil puts them back.
-func (p *idp) answer(discovery, keySet http.HandlerFunc) {
+func (p *testIDP) answer(discovery, keySet http.HandlerFunc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.discovery, p.keySet = discovery, keySet
 }
 
-func (p *idp) ca() string {
+func (p *testIDP) ca() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw}))
 }
 
@@ -244,7 +244,7 @@ func status(code int, body string) http.HandlerFunc {
 
 // authenticator is the configuration most tests use: claims sub and groups
 // without prefixes, audience proxy-a.
-func (p *idp) authenticator() apiserver.JWTAuthenticator {
+func (p *testIDP) authenticator() apiserver.JWTAuthenticator {
 	none := ""
 	return apiserver.JWTAuthenticator{
 		Issuer: apiserver.Issuer{URL: p.issuer, CertificateAuthority: p.ca(), Audiences: []string{"proxy-a"}},
@@ -299,7 +299,7 @@ func (w *world) make(t testing.TB, cfg Config, authenticators ...apiserver.JWTAu
 
 // claimsOf is T(x): the claims of a good token, changed by pairs of name and
 // value. The value absent removes a claim.
-func (w *world) claimsOf(p *idp, changes ...any) map[string]any {
+func (w *world) claimsOf(p *testIDP, changes ...any) map[string]any {
 	now := w.clock.Now().Unix()
 	c := map[string]any{
 		"iss": p.issuer, "aud": "proxy-a", "iat": now, "exp": now + 600,
@@ -318,7 +318,7 @@ func (w *world) claimsOf(p *idp, changes ...any) map[string]any {
 
 var absent any = new(int)
 
-func (w *world) token(t testing.TB, s signer, p *idp, changes ...any) string {
+func (w *world) token(t testing.TB, s signer, p *testIDP, changes ...any) string {
 	t.Helper()
 	payload, err := json.Marshal(w.claimsOf(p, changes...))
 	if err != nil {

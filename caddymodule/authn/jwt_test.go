@@ -245,7 +245,7 @@ func TestIssuersAndAudiences(t *testing.T) {
 	tests := []struct {
 		name    string
 		signer  signer
-		issuer  *idp
+		issuer  *testIDP
 		changes []any
 		want    string
 		reason  string

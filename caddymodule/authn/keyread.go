@@ -3,6 +3,8 @@ package authn
 import (
 	"context"
 	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
 // keyRead is a read in flight.
@@ -22,39 +24,39 @@ func (s *keySet) startLocked(discovery bool) *keyRead {
 	s.reads++
 	read := &keyRead{number: s.reads, begun: s.now(), done: make(chan struct{})}
 	s.reading = read
-	keysURI := s.keysURI
+	at := s.endpoints
 	if discovery || s.fault != "" {
-		keysURI = ""
+		at = endpoints{}
 	}
-	go func() { s.finish(read, s.fetch(keysURI)) }()
+	go func() { s.finish(read, s.fetch(at)) }()
 	return read
 }
 
 // fetched is what a read brought.
 type fetched struct {
-	keysURI string
-	keys    []*publicKey
-	err     error
+	endpoints endpoints
+	keys      []*publicKey
+	err       error
 }
 
 // fetch asks the provider. A panic over what it answered is its fault.
-func (s *keySet) fetch(keysURI string) (f fetched) {
+func (s *keySet) fetch(at endpoints) (f fetched) {
 	defer func() {
 		if recover() != nil {
-			f.err = fault("its answer cannot be read")
+			f.err = idp.Fault("its answer cannot be read")
 		}
 	}()
 	ctx, cancel := context.WithTimeout(s.ctx, s.limit)
 	defer cancel()
 	defer s.client.CloseIdleConnections()
-	f.keysURI = keysURI
-	if f.keysURI == "" {
-		if f.keysURI, f.err = discover(ctx, s.client, s.issuer, s.discoveryURL); f.err != nil {
+	f.endpoints = at
+	if at.keys == "" {
+		if f.endpoints, f.err = discover(ctx, s.client, s.issuer, s.discoveryURL); f.err != nil {
 			return f
 		}
 	}
 	var document []byte
-	if document, f.err = get(ctx, s.client, f.keysURI); f.err != nil {
+	if document, f.err = get(ctx, s.client, f.endpoints.keys); f.err != nil {
 		return f
 	}
 	f.keys, f.err = parseKeys(document)
@@ -72,11 +74,11 @@ func (s *keySet) finish(read *keyRead, f fetched) {
 		s.fault = asFault(f.err)
 	case !usable(f.keys):
 		// The old keys are gone all the same.
-		f.err = fault("it publishes no key that can verify a signature")
+		f.err = idp.Fault("it publishes no key that can verify a signature")
 		s.fault = asFault(f.err)
 		fallthrough
 	default:
-		s.keysURI = f.keysURI
+		s.endpoints = f.endpoints
 		s.replaceLocked(f.keys, read)
 	}
 	s.quietLocked()
@@ -107,7 +109,7 @@ func (s *keySet) replaceLocked(keys []*publicKey, read *keyRead) {
 			}
 		}
 	}
-	s.known.Store(&knownKeys{keys: keys, at: read.begun, read: read.number})
+	s.known.Store(&knownKeys{keys: keys, endpoints: s.endpoints, at: read.begun, read: read.number})
 	for _, before := range old {
 		if !kept[before] {
 			before.gone.Store(true)
@@ -137,8 +139,8 @@ func (s *keySet) quietLocked() {
 	s.quietUntil.Store(until.UnixNano())
 }
 
-func asFault(err error) fault {
-	if f, ok := err.(fault); ok {
+func asFault(err error) idp.Fault {
+	if f, ok := err.(idp.Fault); ok {
 		return f
 	}
 	return "it cannot be asked"

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
 const (
@@ -85,10 +87,10 @@ func parseKeys(document []byte) ([]*publicKey, error) {
 		Keys *[]json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(document, &set); err != nil || set.Keys == nil {
-		return nil, fault("its key set cannot be read")
+		return nil, idp.Fault("its key set cannot be read")
 	}
 	if len(*set.Keys) > maxKeys {
-		return nil, fault("its key set has over 100 keys")
+		return nil, idp.Fault("its key set has over 100 keys")
 	}
 	keys := make([]*publicKey, 0, len(*set.Keys))
 	for _, raw := range *set.Keys {

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
 // How long the keys of an issuer count (AUTH-5).
@@ -55,15 +57,16 @@ type keySet struct {
 	reading *keyRead
 	// reads counts the reads that were begun.
 	reads       uint64
-	keysURI     string
-	fault       fault // of the last read, empty when it succeeded
+	endpoints   endpoints
+	fault       idp.Fault // of the last read, empty when it succeeded
 	lastRead    time.Time
 	lastUnknown time.Time
 }
 
 // knownKeys is what one read found. It is not changed afterwards.
 type knownKeys struct {
-	keys []*publicKey
+	keys      []*publicKey
+	endpoints endpoints
 	// at is when the read began.
 	at time.Time
 	// read is the number of the read.

@@ -14,10 +14,12 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apiserver/pkg/apis/apiserver"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
 // reads fails unless the keys were read so often in all.
-func (p *idp) reads(t *testing.T, want int64) {
+func (p *testIDP) reads(t *testing.T, want int64) {
 	t.Helper()
 	if got := p.keyReads.Load(); got != want {
 		t.Errorf("%d reads of the keys, want %d", got, want)
@@ -213,7 +215,7 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	huge := func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"keys":[` + strings.Repeat(" ", maxAnswer) + `]}`))
+		_, _ = w.Write([]byte(`{"keys":[` + strings.Repeat(" ", idp.MaxAnswer) + `]}`))
 	}
 	many := make([]string, maxKeys+1)
 	for i := range many {
@@ -491,7 +493,7 @@ func TestCloseBreaksOff(t *testing.T) {
 	<-entered
 	start := time.Now()
 	w.Close()
-	if took := time.Since(start); took > answerLimit/2 {
+	if took := time.Since(start); took > idp.AnswerLimit/2 {
 		t.Errorf("took %v", took)
 	}
 	if w.members[0].keys.reading != nil {

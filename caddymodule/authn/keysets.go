@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
 // KeySets holds the key sets of all issuers in use (AUTH-5). Authenticators
@@ -39,7 +41,7 @@ func NewKeySets(now func() time.Time) *KeySets {
 	if now == nil {
 		now = time.Now
 	}
-	return &KeySets{now: now, limit: answerLimit, sets: make(map[keySetID]*sharedKeySet)}
+	return &KeySets{now: now, limit: idp.AnswerLimit, sets: make(map[keySetID]*sharedKeySet)}
 }
 
 // acquire returns the key set of an issuer, and a function that gives it
@@ -50,7 +52,7 @@ func (k *KeySets) acquire(issuer, discoveryURL, ca string) (*keySet, func(), err
 	defer k.mu.Unlock()
 	shared := k.sets[id]
 	if shared == nil {
-		client, err := newClient(ca)
+		client, err := idp.NewClient(ca)
 		if err != nil {
 			return nil, nil, err
 		}

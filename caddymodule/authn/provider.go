@@ -2,150 +2,97 @@ package authn
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/url"
-	"os"
+	"slices"
 	"strings"
-	"syscall"
-	"time"
 
-	certutil "k8s.io/client-go/util/cert"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
-// What is asked of an identity provider, and how long it may take (AUTH-13).
-const (
-	connectLimit = 5 * time.Second
-	answerLimit  = 10 * time.Second
-	maxAnswer    = 1 << 20
-	maxHeader    = 64 << 10
+const wellKnownPath = "/.well-known/openid-configuration"
 
-	wellKnownPath = "/.well-known/openid-configuration"
-)
-
-// fault is what is wrong with a provider, in words of our own: it is shown in
-// the notice IssuerUnavailable, and a provider does not write there.
-type fault string
-
-func (f fault) Error() string { return string(f) }
-
-var errNoCertificates = errors.New("the certificate authority holds no certificate")
-
-// newClient makes a client for one provider: https only, no redirects, no
-// proxy from the environment (the address would then be resolved, and the
-// request seen, by something the proxy admin may not think of), no
-// compression, no connection kept between reads minutes apart. ca is PEM,
-// empty for the system roots; one that holds no certificate is an error.
-func newClient(ca string) (*http.Client, error) {
-	var roots *x509.CertPool
-	if ca != "" {
-		var err error
-		if roots, err = certutil.NewPoolFromBytes([]byte(ca)); err != nil {
-			return nil, errNoCertificates
-		}
-	}
-	return &http.Client{
-		Transport: &http.Transport{
-			DialContext:            (&net.Dialer{Timeout: connectLimit}).DialContext,
-			TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-			TLSHandshakeTimeout:    connectLimit,
-			ForceAttemptHTTP2:      true,
-			DisableCompression:     true,
-			MaxResponseHeaderBytes: maxHeader,
-			IdleConnTimeout:        answerLimit,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, nil
+// endpoints are the addresses a provider names in its discovery document.
+type endpoints struct {
+	keys string
+	// userinfo and introspection are empty when there is none that may be
+	// asked: it must be an https URL without user info.
+	userinfo, introspection string
+	// secretInForm says that the introspection endpoint wants client_id and
+	// client_secret in the form (client_secret_post).
+	secretInForm bool
 }
 
 // get reads one JSON document. Its errors are faults.
 func get(ctx context.Context, client *http.Client, address string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil || request.URL.Scheme != "https" {
-		return nil, fault("it is not an https URL")
-	}
-	request.Header.Set("Accept", "application/json")
-	request.Header.Set("Cache-Control", "no-cache")
-	request.Header.Set("User-Agent", "proxyauthk8s")
-	response, err := client.Do(request)
+	request, err := idp.NewGet(ctx, address)
 	if err != nil {
-		return nil, describe(err)
+		return nil, err
 	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return nil, fault(fmt.Sprintf("it answered with status %d", response.StatusCode))
-	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	response, err := idp.Do(client, request)
 	if err != nil {
-		return nil, describe(err)
+		return nil, err
 	}
-	if len(body) > maxAnswer {
-		return nil, fault("its answer is over 1 MiB")
+	if response.Status != http.StatusOK {
+		return nil, response.Unexpected()
 	}
-	return body, nil
+	return response.Body, nil
 }
 
-// describe says what kind of trouble a request met.
-func describe(err error) fault {
-	var (
-		name      *net.DNSError
-		untrusted *tls.CertificateVerificationError
-		alert     tls.AlertError
-		record    tls.RecordHeaderError
-	)
-	switch {
-	case errors.Is(err, context.Canceled):
-		return "it is no longer asked"
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
-		return "it did not answer in time"
-	case errors.As(err, &name):
-		return "its name cannot be resolved"
-	case errors.As(err, &untrusted):
-		return "its certificate is not trusted"
-	case errors.As(err, &alert), errors.As(err, &record):
-		return "the TLS handshake failed"
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "it refused the connection"
-	}
-	return "the connection failed"
-}
-
-func isTimeout(err error) bool {
-	var timeout net.Error
-	return errors.As(err, &timeout) && timeout.Timeout()
-}
-
-// discover reads the discovery document and returns its jwks_uri. The
-// document must be the issuer's own: this is what binds keys to the iss of a
-// token (OpenID Connect Discovery, section 4.3), also with a discovery URL
-// elsewhere.
-func discover(ctx context.Context, client *http.Client, issuer, discoveryURL string) (string, error) {
+// discover reads the discovery document. It must be the issuer's own: this is
+// what binds keys to the iss of a token (OpenID Connect Discovery, section
+// 4.3), also with a discovery URL elsewhere.
+func discover(ctx context.Context, client *http.Client, issuer, discoveryURL string) (endpoints, error) {
 	if discoveryURL == "" {
 		discoveryURL = strings.TrimSuffix(issuer, "/") + wellKnownPath
 	}
 	body, err := get(ctx, client, discoveryURL)
 	if err != nil {
-		return "", err
+		return endpoints{}, err
 	}
 	var document struct {
-		Issuer  string `json:"issuer"`
-		KeysURI string `json:"jwks_uri"`
+		Issuer        string          `json:"issuer"`
+		Keys          string          `json:"jwks_uri"`
+		Userinfo      json.RawMessage `json:"userinfo_endpoint"`
+		Introspection json.RawMessage `json:"introspection_endpoint"`
+		Methods       json.RawMessage `json:"introspection_endpoint_auth_methods_supported"`
 	}
 	if err := json.Unmarshal(body, &document); err != nil {
-		return "", fault("its discovery document cannot be read")
+		return endpoints{}, idp.Fault("its discovery document cannot be read")
 	}
 	if document.Issuer != issuer {
-		return "", fault("its discovery document names another issuer")
+		return endpoints{}, idp.Fault("its discovery document names another issuer")
 	}
-	address, err := url.Parse(document.KeysURI)
-	if err != nil || address.Scheme != "https" || address.Host == "" || address.User != nil {
-		return "", fault("its jwks_uri is not an https URL")
+	if !idp.Address(document.Keys) {
+		return endpoints{}, idp.Fault("its jwks_uri is not an https URL")
 	}
-	return address.String(), nil
+	e := endpoints{keys: document.Keys, userinfo: optional(document.Userinfo)}
+	if inForm, ok := secretInForm(document.Methods); ok {
+		e.introspection, e.secretInForm = optional(document.Introspection), inForm
+	}
+	return e, nil
+}
+
+// optional is an address that a provider need not name.
+func optional(raw json.RawMessage) string {
+	var address string
+	if len(raw) == 0 || json.Unmarshal(raw, &address) != nil || !idp.Address(address) {
+		return ""
+	}
+	return address
+}
+
+// secretInForm chooses how to authenticate with a client secret. Nothing said
+// means client_secret_basic (RFC 8414 section 2 has it so for the other
+// endpoints). ok is false when a secret is of no use.
+func secretInForm(raw json.RawMessage) (inForm, ok bool) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return false, true
+	}
+	var methods []string
+	if json.Unmarshal(raw, &methods) != nil {
+		return false, false
+	}
+	inForm = !slices.Contains(methods, "client_secret_basic")
+	return inForm, !inForm || slices.Contains(methods, "client_secret_post")
 }

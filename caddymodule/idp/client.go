@@ -1,0 +1,208 @@
+package idp
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	certutil "k8s.io/client-go/util/cert"
+)
+
+// What a provider is given (AUTH-13): the time to connect and to answer in
+// all, and the bytes of an answer.
+const (
+	ConnectLimit = 5 * time.Second
+	AnswerLimit  = 10 * time.Second
+	MaxAnswer    = 1 << 20
+
+	maxHeader = 64 << 10
+	// A connection is kept for the next token, not for the next hour.
+	idleLimit = 90 * time.Second
+	// A connection on which nothing comes back any more is given up after
+	// twice this.
+	pingAfter = 5 * time.Second
+)
+
+// Fault is what is wrong with a provider, in words of our own: it is shown in
+// the notice IssuerUnavailable, and a provider does not write there.
+type Fault string
+
+// Error is the fault.
+func (f Fault) Error() string { return string(f) }
+
+const (
+	notHTTPS         Fault = "it is not an https URL"
+	connectionFailed Fault = "the connection failed"
+)
+
+var errNoCertificates = errors.New("the certificate authority holds no certificate")
+
+// NewClient makes a client for one provider: https only, no redirects, no
+// proxy from the environment (the address would then be resolved, and the
+// request seen, by something the proxy admin may not think of), no
+// compression. ca is PEM, empty for the system roots; one that holds no
+// certificate is an error.
+func NewClient(ca string) (*http.Client, error) {
+	var roots *x509.CertPool
+	if ca != "" {
+		var err error
+		if roots, err = certutil.NewPoolFromBytes([]byte(ca)); err != nil {
+			return nil, errNoCertificates
+		}
+	}
+	return &http.Client{
+		Transport: &http.Transport{
+			DialContext:            (&net.Dialer{Timeout: ConnectLimit}).DialContext,
+			TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+			TLSHandshakeTimeout:    ConnectLimit,
+			ForceAttemptHTTP2:      true,
+			HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter},
+			DisableCompression:     true,
+			MaxResponseHeaderBytes: maxHeader,
+			MaxIdleConnsPerHost:    maxCalls,
+			IdleConnTimeout:        idleLimit,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
+}
+
+// Address reports whether a URL is one a provider may be asked at: https, a
+// host, no user info and no fragment.
+func Address(s string) bool {
+	address, err := url.Parse(s)
+	return err == nil && address.Scheme == "https" && address.Host != "" && address.User == nil && address.Fragment == ""
+}
+
+// NewGet makes a request for JSON.
+func NewGet(ctx context.Context, address string) (*http.Request, error) {
+	return newRequest(ctx, http.MethodGet, address, nil)
+}
+
+// NewPost makes a request that sends a form and expects JSON.
+func NewPost(ctx context.Context, address string, form url.Values) (*http.Request, error) {
+	request, err := newRequest(ctx, http.MethodPost, address, strings.NewReader(form.Encode()))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return request, nil
+}
+
+func newRequest(ctx context.Context, method, address string, body io.Reader) (*http.Request, error) {
+	request, err := http.NewRequestWithContext(ctx, method, address, body)
+	if err != nil || request.URL.Scheme != "https" {
+		return nil, notHTTPS
+	}
+	request.Header.Set("Accept", "application/json")
+	request.Header.Set("Cache-Control", "no-cache")
+	request.Header.Set("User-Agent", "proxyauthk8s")
+	return request, nil
+}
+
+// SetClient authenticates a request as a client by client_secret_basic:
+// form-encoded before they are joined (RFC 6749 section 2.3.1).
+func SetClient(request *http.Request, id, secret string) {
+	request.SetBasicAuth(url.QueryEscape(id), url.QueryEscape(secret))
+}
+
+// Response is what a provider answered, whatever its status.
+type Response struct {
+	Status      int
+	ContentType string
+	// Body is read of a 200 and of a 4xx, in which OAuth reports errors.
+	Body []byte
+}
+
+// Unexpected is the fault of a status that should not be.
+func (r *Response) Unexpected() Fault {
+	return Fault(fmt.Sprintf("it answered with status %d", r.Status))
+}
+
+// Do sends a request and reads the answer. Its errors are Faults. When a
+// connection that was kept turns out to be gone it sends the request once more
+// on a new one, a form too: what is asked for here may be asked twice.
+func Do(client *http.Client, request *http.Request) (*Response, error) {
+	if request.URL.Scheme != "https" {
+		return nil, notHTTPS
+	}
+	kept := false
+	traced := request.WithContext(httptrace.WithClientTrace(request.Context(), &httptrace.ClientTrace{
+		GotConn: func(c httptrace.GotConnInfo) { kept = c.Reused },
+	}))
+	response, err := do(client, traced)
+	if err == nil {
+		return response, nil
+	}
+	client.CloseIdleConnections() // they may lead nowhere any more
+	if err != connectionFailed || !kept {
+		return nil, err
+	}
+	if request.GetBody != nil {
+		if request.Body, err = request.GetBody(); err != nil {
+			return nil, connectionFailed
+		}
+	}
+	return do(client, request)
+}
+
+func do(client *http.Client, request *http.Request) (*Response, error) {
+	answer, err := client.Do(request)
+	if err != nil {
+		return nil, describe(err)
+	}
+	defer answer.Body.Close()
+	response := &Response{Status: answer.StatusCode, ContentType: answer.Header.Get("Content-Type")}
+	if response.Status != http.StatusOK && response.Status/100 != 4 {
+		return response, nil
+	}
+	body, err := io.ReadAll(io.LimitReader(answer.Body, MaxAnswer+1))
+	if err != nil {
+		return nil, describe(err)
+	}
+	if len(body) > MaxAnswer {
+		return nil, Fault("its answer is over 1 MiB")
+	}
+	response.Body = body
+	return response, nil
+}
+
+// describe says what kind of trouble a request met.
+func describe(err error) Fault {
+	var (
+		name      *net.DNSError
+		untrusted *tls.CertificateVerificationError
+		alert     tls.AlertError
+		record    tls.RecordHeaderError
+	)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return "it is no longer asked"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
+		return "it did not answer in time"
+	case errors.As(err, &name):
+		return "its name cannot be resolved"
+	case errors.As(err, &untrusted):
+		return "its certificate is not trusted"
+	case errors.As(err, &alert), errors.As(err, &record):
+		return "the TLS handshake failed"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "it refused the connection"
+	}
+	return connectionFailed
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}

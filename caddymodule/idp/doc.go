@@ -1,0 +1,23 @@
+// Package idp asks identity providers (AUTH-13).
+//
+// # Why it exists
+//
+// Keys, userinfo, introspection and token exchange are asked for by different
+// packages, and all of them must bear the same provider: one that is slow,
+// down, hostile, or flooded by somebody who sends tokens to us.
+//
+// # Threat model
+//
+//   - The author of a ProxyKubeApi names the provider. It is asked over https
+//     only, without redirects, proxies of the environment or cookies; what it
+//     answers is bounded in bytes and time. A Fault is in words of our own:
+//     nothing a provider wrote is in it.
+//   - A client sends any number of random tokens, each of which costs a call.
+//     An Asker lets few calls go on at once, bounds what waits, and once many
+//     tokens were refused asks about strange ones only a few times a second.
+//     Tokens that were good before, or whose signature was verified, are
+//     counted apart: a flood does not shut out who is already there.
+//   - A provider that fails is not hammered either, and is asked again within
+//     a moment of being back.
+//   - Tokens are kept as digests, and no error holds a piece of one.
+package idp
