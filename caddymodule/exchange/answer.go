@@ -1,0 +1,240 @@
+package exchange
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+)
+
+const (
+	// maxToken is that of a bearer (AUTH-2): what is longer could not be sent.
+	maxToken = 64 << 10
+	// maxLife bounds expires_in: what is longer is as good as for ever, and
+	// must not overflow a duration.
+	maxLife = 365 * 24 * time.Hour
+	// maxCode is more than any registered error has.
+	maxCode = 64
+
+	otherCode = "other"
+)
+
+// The faults of an answer with status 200. The last ones name what is wrong
+// between the provider and the configuration.
+const (
+	faultNotJSON   = idp.Fault("its answer to the token exchange cannot be read")
+	faultMember    = idp.Fault("its answer to the token exchange has a member of the wrong type")
+	faultTokenType = idp.Fault("it gave a token that is not used as a bearer")
+	faultBytes     = idp.Fault("it gave a token with bytes or a size that no bearer has")
+	faultExpired   = idp.Fault("it gave a token that has expired")
+	faultNoToken   = idp.Fault("its answer to the token exchange holds no usable token")
+)
+
+// members reads a JSON object, and refuses what two readers could understand
+// in two ways: text that is not Unicode, a name twice, a second value.
+func members(body []byte) (map[string]json.RawMessage, bool) {
+	if !utf8.Valid(body) {
+		return nil, false
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+		return nil, false
+	}
+	found := make(map[string]json.RawMessage)
+	for decoder.More() {
+		token, err := decoder.Token()
+		name, ok := token.(string)
+		if _, twice := found[name]; err != nil || !ok || twice {
+			return nil, false
+		}
+		var value json.RawMessage
+		if decoder.Decode(&value) != nil {
+			return nil, false
+		}
+		found[name] = value
+	}
+	if _, err := decoder.Token(); err != nil { // the closing brace
+		return nil, false
+	}
+	rest := body[decoder.InputOffset():]
+	return found, len(bytes.Trim(rest, " \t\r\n")) == 0
+}
+
+// text reads a string member. One that is absent or null is empty: servers
+// write null for what they have nothing of.
+func text(found map[string]json.RawMessage, name string) (string, bool) {
+	raw, ok := found[name]
+	if !ok || string(raw) == "null" {
+		return "", true
+	}
+	var s string
+	if raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
+		return "", false
+	}
+	return s, true
+}
+
+// life reads expires_in: a JSON number of seconds, absent for not known.
+func life(found map[string]json.RawMessage) (time.Duration, error) {
+	raw, ok := found["expires_in"]
+	if !ok || string(raw) == "null" {
+		return 0, nil
+	}
+	if raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
+		return 0, faultMember
+	}
+	seconds, err := strconv.ParseFloat(string(raw), 64)
+	switch {
+	case err != nil && !math.IsInf(seconds, 1):
+		return 0, faultMember
+	case seconds < 1:
+		return 0, faultExpired
+	case seconds >= maxLife.Seconds():
+		return maxLife, nil
+	}
+	return time.Duration(seconds) * time.Second, nil
+}
+
+// read reads the answer to a request that succeeded (RFC 8693 section 2.2.1).
+func read(body []byte, use Forward, requested string) (*Token, error) {
+	found, ok := members(body)
+	if !ok {
+		return nil, faultNotJSON
+	}
+	access, ok1 := text(found, "access_token")
+	id, ok2 := text(found, "id_token")
+	issued, ok3 := text(found, "issued_token_type")
+	kind, ok4 := text(found, "token_type")
+	if !ok1 || !ok2 || !ok3 || !ok4 {
+		return nil, faultMember
+	}
+	validFor, err := life(found)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.EqualFold(kind, "Bearer") && !strings.EqualFold(kind, "N_A") {
+		return nil, faultTokenType
+	}
+	token := choose(use, access, id, issued, requested)
+	if token == "" {
+		return nil, faultNoToken
+	}
+	if !bearer(token) {
+		return nil, faultBytes
+	}
+	return &Token{Value: token, Life: validFor}, nil
+}
+
+// The kinds of token that matter here, as plain writes them.
+const (
+	kindNone   = ""
+	kindAccess = "accesstoken"
+	kindID     = "idtoken"
+	kindJWT    = "jwt"
+)
+
+// neverUsed are the kinds that are no bearer for an apiserver.
+var neverUsed = []string{"refreshtoken", "saml1", "saml2"}
+
+// plain writes the name of a token type in one way: the URN of RFC 8693
+// section 3 and the bare name are one, and so are AccessToken and
+// access_token.
+func plain(name string) string {
+	if len(name) >= len(typePrefix) && strings.EqualFold(name[:len(typePrefix)], typePrefix) {
+		name = name[len(typePrefix):]
+	}
+	return strings.ReplaceAll(strings.ToLower(name), "_", "")
+}
+
+// choose returns the token that is to be used, empty for none, by the table in
+// the package comment.
+func choose(use Forward, access, id, issued, requested string) string {
+	kind := plain(issued)
+	if use == IDToken {
+		switch {
+		case id != "":
+			return id
+		case kind == kindID:
+			return access
+		}
+		return ""
+	}
+	switch kind {
+	case kindNone, kindAccess, kindJWT:
+		return access
+	case kindID:
+		if id != "" && id != access {
+			return access
+		}
+		return ""
+	}
+	if kind == plain(requested) && !slices.Contains(neverUsed, kind) {
+		return access
+	}
+	return ""
+}
+
+// bearer reports whether a token can be sent as one: a b64token (RFC 6750
+// section 2.1) of bearable length.
+func bearer(token string) bool {
+	value := strings.TrimRight(token, "=")
+	if value == "" || len(token) > maxToken {
+		return false
+	}
+	for i := 0; i < len(value); i++ {
+		switch c := value[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case strings.IndexByte("-._~+/", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// codes are the errors a token endpoint answers this grant with: RFC 6749
+// section 5.2, RFC 8693 section 2.2.2, RFC 8707 section 2, and those of other
+// endpoints that are used for it.
+var codes = []string{
+	"invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope",
+	"invalid_target", "invalid_token", "access_denied", "unsupported_token_type", "invalid_resource",
+}
+
+// notJudged are errors that say nothing about the token (RFC 6749 section
+// 4.1.2.1, RFC 8628 section 3.5).
+var notJudged = []string{"server_error", "temporarily_unavailable", "slow_down"}
+
+// refusal reads an answer with a 4xx status: a *Refused when it holds an OAuth
+// error, else a fault. An answer that says to come back later judged nothing,
+// whatever it holds: that is no 401 (AUTH-13).
+func refusal(r *idp.Response) error {
+	switch r.Status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return r.Unexpected()
+	}
+	found, ok := members(r.Body)
+	if !ok {
+		return r.Unexpected()
+	}
+	code, ok := text(found, "error")
+	switch {
+	case !ok || !isCode(code) || slices.Contains(notJudged, code):
+		return r.Unexpected()
+	case slices.Contains(codes, code):
+		return &Refused{Code: code}
+	}
+	return &Refused{Code: otherCode}
+}
+
+// isCode reports whether s is written as an OAuth error is. Web frameworks
+// answer with {"error": "Not Found"} for a path they do not have.
+func isCode(s string) bool {
+	return s != "" && len(s) <= maxCode && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789_-.") == ""
+}
