@@ -8,11 +8,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/admission"
 )
 
-// Each ProxyKubeApi of the pages is one that admission accepts; a block that
-// shows a part of one says so by having no kind.
+// Each ProxyKubeApi of the pages is one that admission and the compiler accept;
+// a block that shows a part of one says so by having no kind.
 func TestObjects(t *testing.T) {
 	t.Parallel()
 	validator, err := admission.Default()
@@ -21,6 +22,7 @@ func TestObjects(t *testing.T) {
 	}
 	objects := 0
 	for _, s := range snippets(t, "yaml") {
+		before := objects
 		decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(s.text), 4096)
 		for {
 			var object map[string]any
@@ -36,6 +38,18 @@ func TestObjects(t *testing.T) {
 			objects++
 			if _, err := validator.Admit(object); err != nil {
 				t.Errorf("%s:%d: %v\n%s", s.page, s.line, err, s.text)
+			}
+		}
+		if objects == before {
+			continue
+		}
+		clusters := compile(t, s.text)
+		if len(clusters) != objects-before {
+			t.Errorf("%s:%d: %d objects of %d were read", s.page, s.line, len(clusters), objects-before)
+		}
+		for _, c := range clusters {
+			if c.Ready.Reason == k8swatch.ReasonInvalidSpec && c.Ready.Message != pending {
+				t.Errorf("%s:%d: %s", s.page, s.line, c.Ready.Message)
 			}
 		}
 	}
