@@ -44,6 +44,9 @@ type OIDCProvider struct {
 	ClientSecret string
 	// Audience is never empty: by default it is ClientID (AUTH-7).
 	Audience string
+	// ExtraScope are the further scopes, separated by spaces, that kubeconfigs
+	// ask for; empty for none.
+	ExtraScope string
 	// CertificateAuthority is the PEM that verifies the provider's
 	// certificate, empty for the system roots.
 	CertificateAuthority string

@@ -65,6 +65,7 @@ type held struct {
 	service    string
 	frontProxy frontProxyState
 	clientCert heldClientCert
+	config     heldConfig
 	cluster    *Cluster
 	// reads is what the last compilation read, whether it was there or not.
 	reads []Change
@@ -205,7 +206,7 @@ func (b *builder) build() *Cluster {
 		// FrontProxy refuses client_cert as a whole, whatever is in it.
 		c.Missing = conditions(b.problems(v1.ModeFrontProxy, own, certificate.problems))
 	}
-	c.Notices = b.notices(slices.Concat(certificate.notices, passing.notices), slices.Concat(place.stale, ca.stale, passing.stale))
+	c.Notices = b.notices(slices.Concat(certificate.notices, passing.notices), slices.Concat(place.stale, ca.stale, auth.stale, passing.stale))
 	return c
 }
 

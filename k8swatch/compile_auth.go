@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -18,6 +19,7 @@ import (
 type authentication struct {
 	auth     Auth
 	problems []problem
+	stale    []string
 }
 
 // heldAuthentication keeps what was compiled for as long as auth_config stays
@@ -31,19 +33,23 @@ type heldAuthentication struct {
 }
 
 func (b *builder) authentication() authentication {
-	config := b.spec.AuthConfig
-	if config == nil {
-		config = &v1.AuthConfig{}
+	var config v1.AuthConfig
+	if b.spec.AuthConfig != nil {
+		config = *b.spec.AuthConfig
 	}
-	a := authentication{auth: Auth{
+	provider := b.provider()
+	if provider.spec != nil {
+		config.OidcProvider = provider.spec
+	}
+	a := authentication{stale: provider.stale, auth: Auth{
 		DisableValidation: config.DisableValidation,
 		ValidateAgainst:   validator(b.spec.AuthConfig),
-		Hash:              authHash(config),
+		Hash:              authHash(&config),
 	}}
 	if b.held.auth.hash != a.auth.Hash {
-		b.held.auth = b.compileAuthentication(a.auth.Hash, config)
+		b.held.auth = b.compileAuthentication(a.auth.Hash, &config)
 	}
-	a.problems = b.held.auth.problems
+	a.problems = slices.Concat(provider.problems, b.held.auth.problems)
 	if a.auth.DisableValidation {
 		return a
 	}
@@ -52,7 +58,9 @@ func (b *builder) authentication() authentication {
 	case v1.ValidateJwtAuthenticators:
 		a.auth.JWT = b.held.auth.jwt
 	case v1.ValidateOidcProvider:
-		a.auth.OIDC = b.held.auth.oidc
+		if provider.spec != nil {
+			a.auth.OIDC = b.held.auth.oidc
+		}
 	}
 	return a
 }
@@ -101,7 +109,8 @@ func (b *builder) compileAuthentication(hash string, config *v1.AuthConfig) held
 	var problems []problem
 	held.oidc, problems = b.compileProvider(config.OidcProvider)
 	held.problems = append(held.problems, problems...)
-	held.exchange = tokenExchange(config.TokenExchange)
+	held.exchange, problems = tokenExchange(config)
+	held.problems = append(held.problems, problems...)
 	return held
 }
 
@@ -112,7 +121,7 @@ func (b *builder) compileJWT(path string, spec *v1.JWTAuthenticator) (JWT, []pro
 	problems := translate(path, errs)
 	// Empty would mean the system roots, which is not what its author wrote (API-6).
 	if ca := spec.Issuer.CertificateAuthority; ca != nil && strings.TrimSpace(*ca) == "" {
-		problems = append(problems, invalid(path+".issuer.certificate_authority", "is empty; leave it out for the system roots"))
+		problems = append(problems, invalid(path+".issuer.certificate_authority", errEmptyCA.Error()))
 	}
 	return compiled, problems
 }

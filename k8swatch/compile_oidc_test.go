@@ -124,3 +124,106 @@ func TestOidcProviderIsCompiledOnce(t *testing.T) {
 		t.Error("the same value though a field changed")
 	}
 }
+
+// What admission does not look at is told with the path of the field, and no
+// value is repeated (API-2, API-6).
+func TestInvalidOidcProviders(t *testing.T) {
+	broken := strings.Replace(string(certificate(t).crt), "MII", "MIX", 1)
+	url := func(u string) func(*v1.OidcProvider) { return func(p *v1.OidcProvider) { p.IssuerURL = u } }
+	username := func(u v1.PrefixedClaimOrExpression) func(*v1.OidcProvider) {
+		return func(p *v1.OidcProvider) { p.ClaimMappings = &v1.ClaimMappings{Username: &u} }
+	}
+	const email = "claim_mappings.username.expression: claims.email_verified must be used in claim_mappings.username.expression or claim_mappings.extra[*].value_expression"
+	tests := map[string]struct {
+		change func(*v1.OidcProvider)
+		want   string // empty: it is served
+	}{
+		"issuer http":              {url("http://idp.example.test"), "issuer_url: must be an https:// URL"},
+		"issuer without scheme":    {url("idp.example.test/hunter2"), "issuer_url: must be an https:// URL"},
+		"issuer empty":             {url(""), "issuer_url: must not be empty"},
+		"issuer query":             {url("https://idp.example.test?hunter2"), "issuer_url: must not contain a query"},
+		"issuer empty query":       {url("https://idp.example.test/?"), "issuer_url: must not contain a query"},
+		"issuer fragment":          {url("https://idp.example.test/#hunter2"), "issuer_url: must not contain a fragment"},
+		"issuer user":              {url("https://hunter2@idp.example.test"), "issuer_url: must not contain a user or password"},
+		"issuer port":              {url("https://idp.example.test:hunter2"), "issuer_url: has a port that is not 1 to 65535"},
+		"issuer host":              {url("https:///realm"), "issuer_url: needs a host"},
+		"issuer space":             {url("https://idp.example.test/a b"), "issuer_url: has a path with a character that must be percent-encoded"},
+		"issuer line break":        {url("https://idp.example.test/\nhunter2"), "issuer_url: has a control character"},
+		"issuer, last slash":       {url("https://idp.example.test:8443/realms/a%20b/"), ""},
+		"issuer, IPv6":             {url("https://[2001:db8::1]/dex"), ""},
+		"issuer, double slash":     {url("https://idp.example.test//realm"), ""},
+		"client_id empty":          {func(p *v1.OidcProvider) { p.ClientID = " " }, "client_id: must not be empty"},
+		"client_id control":        {func(p *v1.OidcProvider) { p.ClientID = "hunter2\x7f" }, "client_id: has a control character"},
+		"client_secret control":    {func(p *v1.OidcProvider) { p.ClientSecret = ptr("hunter2\n") }, "client_secret: has a control character"},
+		"client_secret empty":      {func(p *v1.OidcProvider) { p.ClientSecret = ptr("") }, ""},
+		"client_secret, all signs": {func(p *v1.OidcProvider) { p.ClientSecret = ptr("p:%&=+ ü\"") }, ""},
+		"audience control":         {func(p *v1.OidcProvider) { p.Audience = "hunter2\t" }, "audience: has a control character"},
+		"audience, URI":            {func(p *v1.OidcProvider) { p.Audience = "api://x" }, ""},
+		"extra_scope":              {func(p *v1.OidcProvider) { p.ExtraScope = "openid gr\\oups" }, "extra_scope: must be a scope"},
+		"extra_scope, tab":         {func(p *v1.OidcProvider) { p.ExtraScope = "openid\tgroups" }, "extra_scope: has a control character"},
+		"extra_scope, several":     {func(p *v1.OidcProvider) { p.ExtraScope = " openid https://graph.example.test/.default " }, ""},
+		"CA empty (API-6)":         {func(p *v1.OidcProvider) { p.CertificateAuthority = ptr("") }, "certificate_authority: is empty; leave it out for the system roots"},
+		"CA blank (API-6)":         {func(p *v1.OidcProvider) { p.CertificateAuthority = ptr(" \n") }, "certificate_authority: is empty"},
+		"CA no PEM (API-6)":        {func(p *v1.OidcProvider) { p.CertificateAuthority = ptr("hunter2") }, "certificate_authority: holds no PEM certificate"},
+		"CA broken (API-6)":        {func(p *v1.OidcProvider) { p.CertificateAuthority = ptr(string(certificate(t).crt) + broken) }, "certificate_authority: holds a certificate"},
+		"CEL":                      {username(v1.PrefixedClaimOrExpression{Expression: ptr("claims.sub +")}), "claim_mappings.username.expression: does not compile"},
+		"no username":              {func(p *v1.OidcProvider) { p.ClaimMappings = &v1.ClaimMappings{} }, "claim_mappings.username: claim or expression is required"},
+		"e-mail (AUTH-11)":         {username(v1.PrefixedClaimOrExpression{Expression: ptr("claims.email")}), email},
+		"e-mail verified":          {username(v1.PrefixedClaimOrExpression{Expression: ptr("claims.email_verified ? claims.email : ''")}), ""},
+		"claim email":              {username(v1.PrefixedClaimOrExpression{Claim: ptr("email"), Prefix: ptr("")}), ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.put(withProvider(tt.change))
+			c := b.compile()
+			if tt.want == "" {
+				wantReady(t, c, ReasonServing)
+				return
+			}
+			wantReady(t, c, ReasonInvalidSpec, "spec.auth_config.oidc_provider."+tt.want)
+			if c.Auth.OIDC != nil && !strings.HasPrefix(tt.want, "claim_mappings") {
+				t.Errorf("OIDC %v", c.Auth.OIDC)
+			}
+			if strings.Contains(c.Ready.Message, "hunter2") || strings.Contains(c.Ready.Message, "claim_validation_rules") {
+				t.Errorf("message %q", c.Ready.Message)
+			}
+		})
+	}
+}
+
+// An oidc_provider that is not in use may be half written; its mappings may not
+// (API-2).
+func TestOidcProvidersNotInUse(t *testing.T) {
+	half := func(a *v1.AuthConfig) {
+		a.OidcProvider.IssuerURL, a.OidcProvider.CertificateAuthority = "http://idp", ptr("")
+	}
+	tests := map[string]struct {
+		change func(*v1.AuthConfig)
+		want   string // empty: it is served
+	}{
+		"Kubernetes":    {func(a *v1.AuthConfig) { a.ValidateAgainst = v1.ValidateKubernetes }, ""},
+		"absent":        {func(a *v1.AuthConfig) { a.ValidateAgainst = "" }, ""},
+		"no validation": {func(a *v1.AuthConfig) { a.DisableValidation = true }, ""},
+		"not enabled":   {func(a *v1.AuthConfig) { a.OidcProvider.Enabled = false }, "spec.auth_config: validate_against: OidcProvider needs oidc_provider.enabled: true"},
+		"none":          {func(a *v1.AuthConfig) { a.OidcProvider = nil }, "spec.auth_config: validate_against: OidcProvider needs oidc_provider.enabled: true"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			o := withProvider()
+			half(o.Spec.AuthConfig)
+			tt.change(o.Spec.AuthConfig)
+			b.put(o)
+			c := b.compile()
+			if tt.want != "" {
+				wantReady(t, c, ReasonInvalidSpec, tt.want)
+			} else {
+				wantReady(t, c, ReasonServing)
+			}
+			if c.Auth.OIDC != nil {
+				t.Errorf("OIDC %v", c.Auth.OIDC)
+			}
+		})
+	}
+}

@@ -125,6 +125,20 @@ func (e errReference) Error() string {
 
 // read returns what a reference holds, or an errProtected or errReference.
 func (b *builder) read(r reference) ([]byte, error) {
+	data, err := b.readAll(r)
+	if err != nil {
+		return nil, err
+	}
+	value, ok := data[r.key]
+	if !ok {
+		return nil, errReference{r, "has no key " + quoted(r.key)}
+	}
+	return value, nil
+}
+
+// readAll returns all that the object of a reference holds, or an errProtected
+// or errReference.
+func (b *builder) readAll(r reference) (map[string][]byte, error) {
 	data, meta, err := b.fetch(r)
 	if err != nil {
 		return nil, errReference{r, readFault(err)}
@@ -132,11 +146,7 @@ func (b *builder) read(r reference) ([]byte, error) {
 	if r.kind == secretKind && meta.Labels[ManagedByLabel] == ManagedByValue {
 		return nil, errProtected{r}
 	}
-	value, ok := data[r.key]
-	if !ok {
-		return nil, errReference{r, "has no key " + quoted(r.key)}
-	}
-	return value, nil
+	return data, nil
 }
 
 func (b *builder) fetch(r reference) (map[string][]byte, *metav1.ObjectMeta, error) {

@@ -1,11 +1,9 @@
 package k8swatch
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -210,39 +208,14 @@ func findPort(service *corev1.Service, asked resolvedPort) (int32, bool) {
 	return 0, false
 }
 
-var (
-	errURLScheme   = errors.New("must be an https:// URL")
-	errURLHost     = errors.New("needs a host: a name in ASCII (its xn-- form if need be), an IPv4 address, or an IPv6 address in brackets")
-	errURLPort     = errors.New("has a port that is not 1 to 65535")
-	errURLUser     = errors.New("must not contain a user or password")
-	errURLQuery    = errors.New("must not contain a query")
-	errURLFragment = errors.New("must not contain a fragment")
-	errURLEscape   = errors.New("has a path with a character that must be percent-encoded, or a bad percent-encoding")
-	errURLDots     = errors.New("has a path with a dot segment")
-	errURLEmpty    = errors.New("has a path with an empty segment")
-)
-
 // parseTargetURL reads the URL of an apiserver and returns the target and the
 // host without brackets. It repeats what admission demands, since an object may
 // be older than the rules, and refuses path bases that two servers could read
 // differently: the base goes onto the wire as it is written.
 func parseTargetURL(raw string) (Target, string, error) {
-	rest, ok := strings.CutPrefix(raw, "https://")
-	if !ok {
-		return Target{}, "", errURLScheme
-	}
-	if strings.Contains(rest, "#") {
-		return Target{}, "", errURLFragment
-	}
-	if strings.Contains(rest, "?") {
-		return Target{}, "", errURLQuery
-	}
-	authority, base := rest, ""
-	if slash := strings.IndexByte(rest, '/'); slash >= 0 {
-		authority, base = rest[:slash], rest[slash:]
-	}
-	if strings.Contains(authority, "@") {
-		return Target{}, "", errURLUser
+	authority, base, err := splitHTTPS(raw)
+	if err != nil {
+		return Target{}, "", err
 	}
 	host, port, err := splitAuthority(authority)
 	if err != nil {
@@ -266,36 +239,6 @@ func parseTargetURL(raw string) (Target, string, error) {
 	return target, host, nil
 }
 
-// splitAuthority returns the host in lower case, without brackets, and the
-// port, empty where none is written.
-func splitAuthority(authority string) (host, port string, err error) {
-	host = authority
-	bracket := strings.IndexByte(authority, ']')
-	if colon := strings.LastIndexByte(authority, ':'); colon > bracket {
-		host = authority[:colon]
-		n, err := strconv.ParseUint(authority[colon+1:], 10, 16)
-		if err != nil || n == 0 || len(authority)-colon > 6 {
-			return "", "", errURLPort
-		}
-		port = strconv.FormatUint(n, 10)
-	}
-	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
-		address, err := netip.ParseAddr(host[1 : len(host)-1])
-		if err != nil || !address.Is6() || address.Zone() != "" {
-			return "", "", errURLHost
-		}
-		return strings.ToLower(host[1 : len(host)-1]), port, nil
-	}
-	if host == "" || strings.ContainsFunc(host, func(r rune) bool { return !isHostRune(r) }) {
-		return "", "", errURLHost
-	}
-	return strings.ToLower(host), port, nil
-}
-
-func isHostRune(r rune) bool {
-	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_~", r)
-}
-
 func bracketed(host string) string {
 	if strings.Contains(host, ":") {
 		return "[" + host + "]"
@@ -303,21 +246,15 @@ func bracketed(host string) string {
 	return host
 }
 
-// checkBase takes a path base without its trailing slash. Only what RFC 3986
-// section 3.3 allows in a path may stand in it, so that nothing in it can end
-// the request line, and nothing on the way re-encodes it.
+// checkBase takes a path base without its trailing slash and refuses what two
+// servers could read differently.
 func checkBase(base string) error {
 	if base == "" {
 		return nil
 	}
-	for i := 0; i < len(base); i++ {
-		if !isPathByte(base[i]) {
-			return errURLEscape
-		}
-	}
-	decoded, err := url.PathUnescape(base)
+	decoded, err := decodePath(base)
 	if err != nil {
-		return errURLEscape
+		return err
 	}
 	for _, segment := range strings.Split(decoded[1:], "/") {
 		switch segment {
@@ -328,10 +265,6 @@ func checkBase(base string) error {
 		}
 	}
 	return nil
-}
-
-func isPathByte(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("/-._~%!$&'()*+,;=:@", c) >= 0
 }
 
 // validServerName takes what an apiserver's certificate can bear; underscores

@@ -30,15 +30,11 @@ func (b *builder) unsupportedAuth() []problem {
 		return nil
 	}
 	switch against := validator(config); against {
-	case v1.ValidateJwtAuthenticators, v1.ValidateKubernetes:
-	case v1.ValidateOidcProvider:
-		if p := config.OidcProvider; p != nil && p.ConfigFrom != nil {
-			return []problem{unsupported(oidcPath+".config_from", "")}
-		}
+	case v1.ValidateJwtAuthenticators, v1.ValidateKubernetes, v1.ValidateOidcProvider:
+		return nil
 	default:
 		return []problem{unsupported("spec.auth_config.validate_against", quoted(string(against)))}
 	}
-	return nil
 }
 
 // withoutEffect lists the fields that are accepted and do nothing (API-8).

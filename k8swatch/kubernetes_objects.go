@@ -191,7 +191,8 @@ func (k *Kubernetes) needs(key Key, spec *v1.ProxyKubeApiSpec) map[objectID]bool
 // made of costs the hub no request.
 func isRead(path string, spec *v1.ProxyKubeApiSpec) bool {
 	return strings.HasPrefix(path, "spec.cert.") ||
-		strings.HasPrefix(path, "spec.client_cert.") && spec.ModeOrDefault() == v1.ModePassthrough
+		strings.HasPrefix(path, "spec.client_cert.") && spec.ModeOrDefault() == v1.ModePassthrough ||
+		path == configFromPath && usesProvider(spec)
 }
 
 func (k *Kubernetes) watchesNamespace(namespace string) bool {

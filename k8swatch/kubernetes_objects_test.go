@@ -307,6 +307,15 @@ func TestNeeds(t *testing.T) {
 			AuthConfig:  &v1.AuthConfig{OidcProvider: &v1.OidcProvider{ConfigFrom: &v1.ConfigReference{Secret: &v1.SecretReference{Name: "d"}}}},
 			VirtualAPIs: []v1.VirtualAPI{{ListFallbackToken: ref("e", nil)}},
 		}, want: []string{"Secret team-a/a", "Secret team-a/b", "Secret team-a/c"}},
+		{name: "config_from", spec: *configSpec(nil), want: []string{"Secret team-a/d"}},
+		{name: "config_from in an opened namespace", spec: *configSpec(func(a *v1.AuthConfig) {
+			a.OidcProvider.ConfigFrom.Secret.Namespace = &opened
+		}), want: []string{"Secret shared/d"}},
+		{name: "config_from in another namespace", spec: *configSpec(func(a *v1.AuthConfig) {
+			a.OidcProvider.ConfigFrom.Secret.Namespace = &elsewhere
+		})},
+		{name: "config_from, another validator", spec: *configSpec(func(a *v1.AuthConfig) { a.ValidateAgainst = v1.ValidateKubernetes })},
+		{name: "config_from, no validation", spec: *configSpec(func(a *v1.AuthConfig) { a.DisableValidation = true })},
 		{name: "client_cert in FrontProxy", spec: v1.ProxyKubeApiSpec{
 			ClientCert: &v1.ClientCert{Cert: *ref("b", nil), Key: *ref("c", nil)}, UpstreamAuth: frontProxy,
 		}, want: []string{"Secret proxyauth/" + frontProxyName}},
@@ -337,6 +346,17 @@ func TestNeeds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// configSpec reads the Secret d for its oidc_provider.
+func configSpec(change func(*v1.AuthConfig)) *v1.ProxyKubeApiSpec {
+	a := &v1.AuthConfig{ValidateAgainst: v1.ValidateOidcProvider, OidcProvider: &v1.OidcProvider{
+		Enabled: true, ConfigFrom: &v1.ConfigReference{Secret: &v1.SecretReference{Name: "d"}},
+	}}
+	if change != nil {
+		change(a)
+	}
+	return &v1.ProxyKubeApiSpec{AuthConfig: a}
 }
 
 func TestAServiceOfAnUnwatchedNamespaceIsReadByName(t *testing.T) {
