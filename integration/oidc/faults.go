@@ -40,6 +40,8 @@ type Fault struct {
 	ContentType string
 	// Location is the header of that name, for redirects.
 	Location string
+	// Stall leaves the answer without an end after Body.
+	Stall bool
 	// Edit changes the JSON object of an endpoint that works.
 	Edit func(answer map[string]any)
 }
@@ -175,6 +177,10 @@ func (p *Provider) observe(next http.Handler) http.Handler {
 			}
 			w.WriteHeader(f.Status)
 			_, _ = w.Write(f.Body)
+			if f.Stall {
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			}
 		}
 	})
 }

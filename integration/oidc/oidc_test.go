@@ -210,6 +210,7 @@ func TestFaults(t *testing.T) {
 		client := p.Client()
 		defer client.CloseIdleConnections()
 		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		client.Timeout = 5 * time.Second
 		resp, err := client.Get(p.Issuer + "/.well-known/openid-configuration")
 		if err != nil {
 			return 0, err
@@ -229,6 +230,7 @@ func TestFaults(t *testing.T) {
 		{"oversized", Oversized(2 << 20), 200},
 		{"redirect", Redirect("https://elsewhere.example.test/"), 302},
 		{"slow", Slow(50 * time.Millisecond), 200},
+		{"stalls", Fault{Status: 200, Body: []byte("{"), Stall: true}, 200},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -236,7 +238,7 @@ func TestFaults(t *testing.T) {
 			defer p.Repair(Discovery)
 			start := time.Now()
 			code, err := get()
-			if code != tc.want || (err != nil) != (tc.want == 0) {
+			if code != tc.want || (err != nil) != (tc.want == 0 || tc.fault.Stall) {
 				t.Errorf("%d, %v", code, err)
 			}
 			if time.Since(start) < tc.fault.Delay {
@@ -258,5 +260,38 @@ func TestFaults(t *testing.T) {
 	})
 	if got := p.Calls(Discovery); got != len(tests)+1 {
 		t.Errorf("%d calls counted", got)
+	}
+}
+
+// TestOpaqueToken: it is as good as one of a login, for the user's client and
+// for those in its audience.
+func TestOpaqueToken(t *testing.T) {
+	p := Start(t, Options{})
+	token := p.OpaqueToken(Alice, OpaqueClientID)
+	if strings.Count(token, ".") == 2 || token == p.OpaqueToken(Alice, OpaqueClientID) {
+		t.Errorf("%s is a JWT, or not new", token)
+	}
+	if code, claims := userinfoClaims(t, p, token); code != http.StatusOK || claims["preferred_username"] != Alice {
+		t.Errorf("userinfo: %d %v", code, claims)
+	}
+	code, claims := introspect(t, p, token)
+	want := []any{OpaqueClientID, SecretClientID, ClientID}
+	if code != http.StatusOK || claims["active"] != true || !cmp.Equal(claims["aud"], any(want)) {
+		t.Errorf("introspection: %d %v", code, claims)
+	}
+	p.RevokeAccessToken(token)
+	if code, _ := userinfoClaims(t, p, token); code == http.StatusOK {
+		t.Error("a revoked token is good")
+	}
+}
+
+// TestPublic: a provider behind something announces the address of that.
+func TestPublic(t *testing.T) {
+	p := Start(t, Options{Public: "idp.example.test"})
+	const issuer = "https://idp.example.test" + issuerPath
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+p.Addr()+issuerPath+discoveryPath, nil)
+	code, document := do(t, p, req)
+	if code != http.StatusOK || p.Issuer != issuer || document["issuer"] != issuer || document["jwks_uri"] != issuer+"/keys" {
+		t.Errorf("%d %v", code, document)
 	}
 }

@@ -32,6 +32,9 @@ const (
 type Options struct {
 	// Addr to listen on, 127.0.0.1:0 when empty. Its host is in the issuer.
 	Addr string
+	// Public is the address in the issuer, and so in every URL the provider
+	// announces, when it is behind something; the one of Addr when empty.
+	Public string
 	// CA signs the serving certificate; nil makes one.
 	CA *pki.CA
 	// Users and Clients replace the default ones.
@@ -101,8 +104,11 @@ func New(o Options) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting the OpenID provider: %w", err)
 	}
+	if o.Public == "" {
+		o.Public = listener.Addr().String()
+	}
 	p := &Provider{
-		Issuer: "https://" + listener.Addr().String() + issuerPath, CA: o.CA,
+		Issuer: "https://" + o.Public + issuerPath, CA: o.CA,
 		options: o, cert: serving.TLS(), addr: listener.Addr().String(),
 		calls: map[Endpoint]int{}, faults: map[Endpoint]Fault{},
 	}
@@ -180,6 +186,9 @@ func (p *Provider) Resume() error {
 	p.serve(l)
 	return nil
 }
+
+// Addr is the address the provider listens on.
+func (p *Provider) Addr() string { return p.addr }
 
 // SetUser adds a user or replaces the one with that subject.
 func (p *Provider) SetUser(u User) {

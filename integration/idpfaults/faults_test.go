@@ -1,0 +1,317 @@
+package idpfaults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/oidc"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/proxy"
+)
+
+// marker is in everything that a faulty provider writes.
+const marker = "m4rk3d"
+
+// fault is what happens to an endpoint.
+type fault struct {
+	name string
+	// manners of the front, open by default, and answer of the endpoint.
+	manners manners
+	answer  *oidc.Fault
+	// says is the words of the notice.
+	says string
+	// only, if not empty, are the endpoints it applies to.
+	only []oidc.Endpoint
+}
+
+// elsewhere is where redirects lead, filled in with the provider's address.
+const elsewhere = "elsewhere:"
+
+// text is an answer with the marker in each place that could be shown.
+func text(status int, body string) *oidc.Fault {
+	return &oidc.Fault{Status: status, Body: []byte(body), Location: "https://" + marker + ".example.test/"}
+}
+
+var faults = []fault{
+	{name: "refused", manners: refusing, says: "refused the connection"},
+	{name: "silent", manners: silent, says: "did not answer in time"},
+	{name: "stranger", manners: strange, says: "certificate is not trusted"},
+	{name: "aborts", answer: &oidc.Down, says: "the connection failed"},
+	{name: "slow", answer: &oidc.Fault{Delay: answerLimit + 5*time.Second}, says: "did not answer in time"},
+	{name: "mute", answer: &oidc.Fault{Delay: time.Hour}, says: "did not answer in time"},
+	{name: "stalls", answer: &oidc.Fault{Status: http.StatusOK, Body: []byte(`{"` + marker), Stall: true}, says: "did not answer in time"},
+	{name: "malformed", answer: text(http.StatusOK, `{"`+marker+`": `), says: "cannot be read"},
+	{name: "a-page", answer: &oidc.Fault{Status: http.StatusOK, Body: []byte("<html>" + marker + "</html>"), ContentType: "text/html"}, says: "cannot be read"},
+	{name: "oversized", answer: oversized(), says: "over 1 MiB"},
+	{name: "redirect-302", answer: &oidc.Fault{Status: http.StatusFound, Location: elsewhere}, says: "status 302"},
+	{name: "redirect-307", answer: &oidc.Fault{Status: http.StatusTemporaryRedirect, Location: elsewhere}, says: "status 307"},
+	{name: "status-500", answer: text(http.StatusInternalServerError, `{"error":"server_error","error_description":"`+marker+`"}`), says: "status 500"},
+	{name: "status-429", answer: text(http.StatusTooManyRequests, `{"message":"`+marker+`"}`), says: "status 429"},
+	{name: "status-404", answer: text(http.StatusNotFound, marker), says: "status 404"},
+	{name: "no-keys", answer: text(http.StatusOK, `{"keys":[],"`+marker+`":1}`), says: "no key", only: []oidc.Endpoint{oidc.Keys}},
+}
+
+func oversized() *oidc.Fault {
+	f := oidc.Oversized(1 << 20)
+	return &f
+}
+
+// cell is one fault of one way, on a cluster of its own.
+type cell struct {
+	*site
+	fault
+	name string
+	// late is a fault that comes when the cluster has served already.
+	late bool
+}
+
+func cells(t *testing.T) []*cell {
+	var list []*cell
+	for _, w := range ways {
+		for _, f := range faults {
+			if f.only == nil || slices.Contains(f.only, w.endpoint) {
+				list = append(list, &cell{fault: f, name: w.name + "-" + f.name, site: &site{way: w}})
+			}
+			// For keys one is enough: it takes a minute to heal.
+			if f.name == "refused" || f.name == "mute" && !w.local() {
+				list = append(list, &cell{fault: f, name: w.name + "-late-" + f.name, site: &site{way: w}, late: true})
+			}
+		}
+	}
+	errs := each(list, func(c *cell) error {
+		s, err := newSite(c.way)
+		if err == nil {
+			c.site = s
+			t.Cleanup(s.close)
+			err = c.begin()
+		}
+		return err
+	})
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// each calls f for all at once.
+func each[T any](list []T, f func(T) error) []error {
+	errs := make([]error, len(list))
+	var wg sync.WaitGroup
+	for i := range list {
+		wg.Go(func() { errs[i] = f(list[i]) })
+	}
+	wg.Wait()
+	return errs
+}
+
+// begin sets the state before the proxy starts.
+func (c *cell) begin() error {
+	if c.late {
+		return c.front.set(open)
+	}
+	return c.breakIt()
+}
+
+func (c *cell) breakIt() error {
+	if c.answer != nil {
+		f := *c.answer
+		if f.Location == elsewhere {
+			f.Location = c.idp.ElsewhereURL()
+		}
+		c.idp.SetFault(c.endpoint, f)
+	}
+	return c.front.set(c.manners)
+}
+
+func (c *cell) repair() error {
+	if c.answer != nil {
+		c.idp.Repair(c.endpoint)
+	}
+	return c.front.set(open)
+}
+
+// AUTH-13: whatever is wrong with whatever a validator asks for, the caller gets
+// a 503 in time and the notice says what it is; other clusters notice nothing;
+// and it heals by itself.
+func TestAUTH13Faults(t *testing.T) {
+	list := cells(t)
+	near := newNeighbours(t)
+	api := kube.Start(t, kube.Options{})
+	manifests := map[string]string{}
+	var names []string
+	for _, c := range list {
+		manifests[c.name+".yaml"] = proxy.Manifests(cluster(api, c.name, c.auth(c.site))...)
+		names = append(names, c.name)
+	}
+	for _, n := range near {
+		manifests[n.name+".yaml"] = proxy.Manifests(cluster(api, n.name, n.auth(n.site))...)
+		names = append(names, n.name)
+	}
+	px := proxy.Start(t, proxy.Options{Manifests: manifests})
+	w := &world{caller: newCaller(t, px), statuses: watchStatuses(t, px)}
+	w.serving(t, names...)
+	quiet := w.measure(t, near, 3*time.Second)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	busy := make(chan measures)
+	go func() { busy <- w.measureUntil(t, ctx, near) }()
+	errs := each(list, func(c *cell) error { return w.run(t.Context(), c) })
+	cancel()
+	compare(t, quiet, <-busy)
+	for i, c := range list {
+		t.Run(c.name, func(t *testing.T) {
+			if errs[i] != nil {
+				t.Error(errs[i])
+			}
+		})
+	}
+	if strings.Contains(px.Everything(), marker) {
+		t.Error("the log holds text of a provider")
+	}
+}
+
+// world is a proxy with everything that looks at it.
+type world struct {
+	*caller
+	*statuses
+}
+
+// run is the life of one cell.
+func (w *world) run(ctx context.Context, c *cell) error {
+	known := c.token(c.site)
+	if c.late {
+		if err := w.serves(ctx, c, known); err != nil {
+			return fmt.Errorf("before the fault: %w", err)
+		}
+		if c.local() {
+			// The keys at hand serve for minutes: a new one has to be asked for.
+			if err := c.idp.AddKey("k2", jose.ES256); err != nil {
+				return err
+			}
+			c.idp.UseKey("k2")
+		}
+		if err := c.breakIt(); err != nil {
+			return err
+		}
+	}
+	calls := c.idp.Calls(c.endpoint)
+	a, err := w.ask(ctx, c.name, c.token(c.site))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	if err := a.unavailable(); err != nil {
+		errs = append(errs, err)
+	}
+	if strings.Contains(a.text(), marker) {
+		errs = append(errs, errors.New("the caller is shown text of the provider"))
+	}
+	if c.answer != nil && c.idp.Calls(c.endpoint) == calls {
+		errs = append(errs, errors.New("the endpoint was not asked"))
+	}
+	errs = append(errs, w.noticed(ctx, c))
+	if c.late {
+		if err := w.serves(ctx, c, known); err != nil {
+			errs = append(errs, fmt.Errorf("what was known before: %w", err))
+		}
+	}
+	if c.idp.Calls(oidc.Elsewhere) > 0 {
+		errs = append(errs, errors.New("a redirect was followed"))
+	}
+	if err := c.repair(); err != nil {
+		return err
+	}
+	return errors.Join(append(errs, w.heals(ctx, c))...)
+}
+
+func (w *world) serves(ctx context.Context, c *cell, token string) error {
+	a, err := w.ask(ctx, c.name, token)
+	if err != nil {
+		return err
+	}
+	return a.good(c.user)
+}
+
+// noticed waits for the notice, which names the provider and the fault, and
+// says that the cluster is ready all the same (REC-6).
+func (w *world) noticed(ctx context.Context, c *cell) error {
+	status, err := w.wait(ctx, c.name, "the notice", func(s *proxy.ClusterStatus) bool { return strings.Contains(message(s), c.says) })
+	if err != nil {
+		return err
+	}
+	m := message(status)
+	if !strings.Contains(m, c.idp.Issuer) && !strings.Contains(m, c.front.addr) {
+		return fmt.Errorf("the notice does not name the provider: %s", m)
+	}
+	if strings.Contains(m, marker) {
+		return fmt.Errorf("the notice holds text of the provider: %s", m)
+	}
+	if status.Ready() != "True/Serving" {
+		return fmt.Errorf("with the notice the cluster is %s", status.Ready())
+	}
+	return nil
+}
+
+// heals waits until tokens are good again. What they get until then is a 503,
+// for one minute at most: that long keys are not asked for again (AUTH-5).
+func (w *world) heals(ctx context.Context, c *cell) error {
+	began := time.Now()
+	for {
+		a, err := w.ask(ctx, c.name, c.token(c.site))
+		if err != nil {
+			return err
+		}
+		if a.Code == http.StatusCreated {
+			break
+		}
+		if err := a.unavailable(); err != nil {
+			return fmt.Errorf("after the repair: %w", err)
+		}
+		if time.Since(began) > soon+30*time.Second {
+			return fmt.Errorf("%v after the repair: %s", time.Since(began), a.text())
+		}
+		time.Sleep(250 * time.Millisecond)
+	}
+	if err := w.serves(ctx, c, c.token(c.site)); err != nil {
+		return fmt.Errorf("after the repair: %w", err)
+	}
+	_, err := w.wait(ctx, c.name, "no notice any more", func(s *proxy.ClusterStatus) bool { return s.Condition(notice) == nil })
+	return err
+}
+
+// measures are the times of answers by cluster.
+type measures map[string][]time.Duration
+
+// compare holds what neighbours had to wait for during the faults against what
+// they had before.
+func compare(t *testing.T, quiet, busy measures) {
+	for _, name := range slices.Sorted(maps.Keys(busy)) {
+		before, during := quiet[name], busy[name]
+		if len(before) == 0 || len(during) == 0 {
+			t.Errorf("%s: nothing measured: %d and %d answers", name, len(before), len(during))
+			continue
+		}
+		slices.Sort(before)
+		slices.Sort(during)
+		t.Logf("%s: median %v, worst %v of %d answers before; median %v, worst %v of %d during the faults", name,
+			before[len(before)/2], before[len(before)-1], len(before), during[len(during)/2], during[len(during)-1], len(during))
+		// Whoever waited for the provider of another would do so for its limits,
+		// five seconds and ten.
+		if m := during[len(during)/2]; m > 20*before[len(before)/2] && m > time.Second {
+			t.Errorf("%s: the faults of other clusters slow it down", name)
+		}
+		if w := during[len(during)-1]; w > answerLimit/2 {
+			t.Errorf("%s: a request took %v", name, w)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package idpfaults
+
+import (
+	"strings"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/oidc"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/proxy"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+)
+
+// way is a validator's way to an answer over one endpoint of a provider.
+type way struct {
+	name     string
+	endpoint oidc.Endpoint
+	// auth is how a cluster validates its tokens.
+	auth func(s *site) *v1.AuthConfig
+	// token is a bearer that nobody has sent before, and user whose it is.
+	token func(s *site) string
+	user  string
+}
+
+// ways are all that validators ask of providers.
+var ways = []way{
+	{"jwt-discovery", oidc.Discovery, jwtAuthenticators, (*site).jwt, oidc.Alice},
+	{"jwt-keys", oidc.Keys, jwtAuthenticators, (*site).jwt, oidc.Alice},
+}
+
+// local says whether the way needs the endpoint for keys only, which are asked
+// for rarely.
+func (w *way) local() bool { return w.endpoint == oidc.Discovery || w.endpoint == oidc.Keys }
+
+// site is a provider, a front before one of its endpoints, and what a cluster
+// has to know of both.
+type site struct {
+	way
+	idp   *oidc.Provider
+	front *front
+}
+
+// newSite starts a provider whose endpoint for the way is behind a front, that
+// refuses connections until told otherwise.
+func newSite(w way) (*site, error) {
+	f, err := newFront()
+	if err != nil {
+		return nil, err
+	}
+	s := &site{way: w, front: f}
+	var o oidc.Options
+	if w.endpoint == oidc.Discovery {
+		o.Public = f.addr // its place follows from the issuer, and so all are there
+	}
+	if s.idp, err = oidc.New(o); err != nil {
+		f.close()
+		return nil, err
+	}
+	f.provider = s.idp.Addr()
+	if member := members[w.endpoint]; member != "" {
+		s.idp.SetFault(oidc.Discovery, oidc.Fault{Edit: func(document map[string]any) {
+			document[member] = s.behind(document[member].(string))
+		}})
+	}
+	return s, nil
+}
+
+// members of a discovery document that announce endpoints.
+var members = map[oidc.Endpoint]string{
+	oidc.Keys: "jwks_uri", oidc.Userinfo: "userinfo_endpoint", oidc.Introspection: "introspection_endpoint",
+}
+
+func (s *site) close() {
+	s.front.close()
+	s.idp.Stop()
+}
+
+// behind is the URL of an endpoint behind the front.
+func (s *site) behind(url string) string { return strings.Replace(url, s.idp.Addr(), s.front.addr, 1) }
+
+func (s *site) jwt() string { return s.idp.Token(oidc.Alice, nil) }
+
+func jwtAuthenticators(s *site) *v1.AuthConfig {
+	return &v1.AuthConfig{ValidateAgainst: v1.ValidateJwtAuthenticators, JWT: []v1.JWTAuthenticator{proxy.Authenticator(s.idp)}}
+}
