@@ -112,6 +112,13 @@ const (
 	ReasonRule             = "rule_not_met"
 	ReasonTooLarge         = "too_large"
 	ReasonInternal         = "internal"
+
+	// The reasons of the validator OidcProvider.
+	ReasonOpaque          = "opaque_token"
+	ReasonNotIntrospected = "not_introspected"
+	ReasonInactive        = "inactive"
+	ReasonNotAccepted     = "not_accepted"
+	ReasonSubject         = "wrong_subject"
 )
 
 var reasonTexts = map[string]string{
@@ -131,6 +138,11 @@ var reasonTexts = map[string]string{
 	ReasonRule:             "the token does not meet a validation rule of this cluster",
 	ReasonTooLarge:         "the token is too large for the expressions of this cluster",
 	ReasonInternal:         "the token could not be validated",
+	ReasonOpaque:           "the token is opaque, and this cluster accepts signed ones only",
+	ReasonNotIntrospected:  "the token is opaque, and its audience cannot be checked by introspection",
+	ReasonInactive:         "the identity provider says that the token is not active",
+	ReasonNotAccepted:      "the identity provider does not accept the token",
+	ReasonSubject:          "the identity provider did not answer for the subject of the token",
 }
 
 // One value per reason: a refusal allocates nothing.
@@ -151,4 +163,9 @@ var (
 	errRule             = &Unauthenticated{ReasonRule}
 	errTooLarge         = &Unauthenticated{ReasonTooLarge}
 	errInternal         = &Unauthenticated{ReasonInternal}
+	errOpaque           = &Unauthenticated{ReasonOpaque}
+	errNotIntrospected  = &Unauthenticated{ReasonNotIntrospected}
+	errInactive         = &Unauthenticated{ReasonInactive}
+	errNotAccepted      = &Unauthenticated{ReasonNotAccepted}
+	errSubject          = &Unauthenticated{ReasonSubject}
 )

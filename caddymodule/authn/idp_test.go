@@ -171,11 +171,14 @@ type testIDP struct {
 	keys []map[string]any
 	// These answer in place of the documents when set.
 	discovery, keySet http.HandlerFunc
+
+	tokenEndpoints
 }
 
 func newIDP(t testing.TB, keys ...map[string]any) *testIDP {
 	t.Helper()
 	p := &testIDP{keys: keys}
+	p.userinfo.usual, p.introspection.usual = p.serveUserinfo, p.serveIntrospection
 	p.server = httptest.NewUnstartedServer(p)
 	p.server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	p.server.EnableHTTP2 = true
@@ -196,7 +199,7 @@ func (p *testIDP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			discovery(w, r)
 			return
 		}
-		writeJSON(w, map[string]any{"issuer": p.issuer, "jwks_uri": p.server.URL + "/keys"})
+		writeJSON(w, p.document())
 	case "/keys":
 		p.keyReads.Add(1)
 		if keySet != nil {
@@ -207,6 +210,10 @@ func (p *testIDP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			keys = []map[string]any{}
 		}
 		writeJSON(w, map[string]any{"keys": keys})
+	case "/userinfo":
+		p.userinfo.serve(p, w, r)
+	case "/introspect":
+		p.introspection.serve(p, w, r)
 	default:
 		p.others.Add(1)
 		http.NotFound(w, r)

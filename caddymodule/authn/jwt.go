@@ -179,6 +179,9 @@ func (a *JWTAuthenticators) verify(ctx context.Context, token unverified) (answe
 // choose finds the authenticator for the iss and aud of a token, and the
 // audience that matched. Nothing here is verified yet.
 func (a *JWTAuthenticators) choose(token *jwt) (*jwtAuthenticator, string, *Unauthenticated) {
+	if len(token.audience) == 0 {
+		return nil, "", errClaims
+	}
 	refused := errUnknownIssuer
 	for _, member := range a.members {
 		if member.issuer != token.issuer {
@@ -208,7 +211,7 @@ func (m *jwtAuthenticator) authenticate(ctx context.Context, token *jwt, audienc
 	if refused != nil {
 		return answer{}, refused
 	}
-	id, err := m.identity(ctx, token, c)
+	id, err := m.identity(ctx, c, len(token.signature.UnsafePayloadWithoutVerification()))
 	if err != nil {
 		return answer{}, err
 	}
@@ -222,11 +225,11 @@ func (m *jwtAuthenticator) authenticate(ctx context.Context, token *jwt, audienc
 // maxEvaluated bounds the payload that expressions are run over.
 const maxEvaluated = 32 << 10
 
-// identity maps the claims, when it is the token's turn to have expressions
-// run over them.
-func (m *jwtAuthenticator) identity(ctx context.Context, token *jwt, c claims) (*identity.Identity, error) {
+// identity maps the claims of a payload of so many bytes, when it is the
+// token's turn to have expressions run over them.
+func (m *jwtAuthenticator) identity(ctx context.Context, c claims, size int) (*identity.Identity, error) {
 	if m.mapping.usesCEL() {
-		if len(token.signature.UnsafePayloadWithoutVerification()) > maxEvaluated {
+		if size > maxEvaluated {
 			return nil, errTooLarge
 		}
 		if m.evaluations.enter(ctx) != nil {
@@ -248,11 +251,13 @@ func (m *jwtAuthenticator) identity(ctx context.Context, token *jwt, c claims) (
 	return nil, refused
 }
 
-// verify has go-oidc check the token against our key set.
+// verify has go-oidc check the token against our key set. An empty audience
+// says that the caller has decided about the audience.
 func (m *jwtAuthenticator) verify(ctx context.Context, token *jwt, audience string, now func() time.Time) (*publicKey, error) {
 	check := &signatureCheck{set: m.keys, token: token}
 	verifier := oidc.NewVerifier(m.issuer, check, &oidc.Config{
 		ClientID:             audience,
+		SkipClientIDCheck:    audience == "",
 		SupportedSigningAlgs: algorithmNames,
 		Now:                  now,
 	})

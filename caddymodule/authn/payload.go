@@ -33,16 +33,16 @@ func parseClaims(payload []byte) (claims, error) {
 	return c, nil
 }
 
-// peekClaims reads iss, aud, exp and nbf of a payload whose signature is not
+// peekClaims reads iss, aud, azp, exp and nbf of a payload whose signature is not
 // verified yet, and nothing more: to look at all of a payload that anybody
 // may have written costs a hundred times as much. A name that is spelled with
 // escapes is passed over. Whoever uses the claims holds them against what
 // parseClaims reads after the verification.
 func peekClaims(payload []byte) (claims, error) {
-	c := make(claims, 4)
+	c := make(claims, 5)
 	err := eachMember(payload, func(quoted, value []byte) bool {
 		switch name := quoted[1 : len(quoted)-1]; string(name) {
-		case "iss", "aud", "exp", "nbf":
+		case "iss", "aud", "azp", "exp", "nbf":
 			if _, twice := c[string(name)]; twice {
 				return false
 			}

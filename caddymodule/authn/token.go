@@ -52,14 +52,16 @@ type jwt struct {
 // registered are the claims that say where and when a token counts.
 type registered struct {
 	issuer   string
-	audience []string
-	expires  int64
+	audience []string // nil for none
+	// party is azp, empty for none or one that is no string.
+	party   string
+	expires int64
 	// notBefore is 0 for none: no clock is before 1970.
 	notBefore int64
 }
 
 func (r *registered) equal(other *registered) bool {
-	return r.issuer == other.issuer && slices.Equal(r.audience, other.audience) &&
+	return r.issuer == other.issuer && slices.Equal(r.audience, other.audience) && r.party == other.party &&
 		r.expires == other.expires && r.notBefore == other.notBefore
 }
 
@@ -75,7 +77,7 @@ func looksSigned(token string) bool {
 		strings.IndexByte(signature, '.') < 0
 }
 
-// parseJWT reads a compact JWS with one of our algorithms.
+// parseJWT reads a compact JWS with one of our algorithms. It may have no aud.
 func parseJWT(token string) (*jwt, *Unauthenticated) {
 	if !looksSigned(token) || !canonical(token) {
 		return nil, errMalformed
@@ -158,7 +160,7 @@ func plainHeader(header jose.Header) bool {
 	return false
 }
 
-// registered reads iss, aud, exp and nbf under exactly these names; a decoder
+// registered reads iss, aud, azp, exp and nbf under exactly these names; a decoder
 // into Go structs would take ISS or Aud as well. iat is not looked at.
 func (c claims) registered() (r registered, ok bool) {
 	if r.issuer, ok = c.issuer(); !ok || r.issuer == "" {
@@ -167,9 +169,10 @@ func (c claims) registered() (r registered, ok bool) {
 	if len(c["aud"]) > maxAudience {
 		return r, false
 	}
-	if r.audience, ok = c.textOrList("aud"); !ok || len(r.audience) == 0 {
+	if r.audience, ok = c.textOrList("aud"); !ok {
 		return r, false
 	}
+	r.party, _ = c.text("azp")
 	if r.expires, ok = numericDate(c["exp"]); !ok {
 		return r, false
 	}

@@ -1,0 +1,251 @@
+package authn
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+)
+
+// AUTH-6: the claims are those of /userinfo, and the end is that of the token.
+func TestOIDCUserinfo(t *testing.T) {
+	p := newIDP(t, k1().jwk())
+	w := newOIDCWorld(t, p, nil)
+	token := p.issue(w.token(t, k1(), p, "groups", []string{"of the token"}), alice(), nil)
+	result := w.check(t, token, "alice", "")
+	want := &Result{
+		Identity: &identity.Identity{Name: "alice", Groups: []string{"dev", "ops"}},
+		Expires:  w.clock.Now().Add(600 * time.Second),
+	}
+	if diff := cmp.Diff(want, result, cmpopts.IgnoreUnexported(Result{})); diff != "" {
+		t.Error(diff)
+	}
+	w.sent(t, 1, 0)
+	if got := p.userinfo.tokens[0]; got != token {
+		t.Errorf("userinfo was sent %q", got)
+	}
+	if diff := cmp.Diff([]string{p.issuer}, w.issuers()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// AUTH-6, AUTH-7, TOK-03, TOK-05: what is refused by the token alone, whatever
+// the claims come from. No such token is sent anywhere.
+func TestOIDCSigned(t *testing.T) {
+	p := newIDP(t, k1().jwk(), signer{"es256", jose.ES256, ecKey256()}.jwk())
+	other := newIDP(t, k1().jwk())
+	off := func(cfg *OIDCConfig) { cfg.AudienceValidation = AudienceOff }
+	warn := func(cfg *OIDCConfig) { cfg.AudienceValidation = AudienceWarn }
+	party := func(cfg *OIDCConfig) { cfg.AcceptAuthorizedParty = true }
+	now := newClock().Now().Unix()
+	es256 := signer{"es256", jose.ES256, ecKey256()}
+	for _, tt := range []struct {
+		name    string
+		by      signer
+		of      *testIDP
+		config  func(*OIDCConfig)
+		changes []any
+		reason  string
+		warned  bool
+	}{
+		{name: "good"},
+		{name: "ES256", by: es256},
+		{name: "several audiences", changes: []any{"aud", []string{"x", "proxy-a"}}},
+		{name: "another audience", changes: []any{"aud", "proxy-b"}, reason: ReasonAudience},
+		{name: "the audience in capitals", changes: []any{"aud", "PROXY-A"}, reason: ReasonAudience},
+		{name: "another audience, warn", config: warn, changes: []any{"aud", "proxy-b"}, warned: true},
+		{name: "the audience, warn", config: warn},
+		{name: "another audience, off", config: off, changes: []any{"aud", "proxy-b"}},
+		{name: "no audience", changes: []any{"aud", absent}, reason: ReasonAudience},
+		{name: "no audience, warn", config: warn, changes: []any{"aud", absent}, warned: true},
+		{name: "no audience, off", config: off, changes: []any{"aud", absent}},
+		{name: "audience a number, off", config: off, changes: []any{"aud", 1}, reason: ReasonClaims},
+		{name: "azp does not count", changes: []any{"aud", "proxy-b", "azp", "proxy-a"}, reason: ReasonAudience},
+		{name: "azp", config: party, changes: []any{"aud", "proxy-b", "azp", "proxy-a"}},
+		{name: "azp without aud", config: party, changes: []any{"aud", absent, "azp", "proxy-a"}},
+		{name: "another azp", config: party, changes: []any{"aud", "proxy-b", "azp", "proxy-b"}, reason: ReasonAudience},
+		{name: "azp in a list", config: party, changes: []any{"aud", "proxy-b", "azp", []string{"proxy-a"}}, reason: ReasonAudience},
+		{name: "client_id is not azp", config: party, changes: []any{"aud", "proxy-b", "client_id", "proxy-a"}, reason: ReasonAudience},
+		{name: "AZP", config: party, changes: []any{"aud", "proxy-b", "AZP", "proxy-a"}, reason: ReasonAudience},
+
+		{name: "another issuer", of: other, config: off, reason: ReasonUnknownIssuer},
+		{name: "issuer with a slash", config: off, changes: []any{"iss", p.issuer + "/"}, reason: ReasonUnknownIssuer},
+		{name: "no issuer", config: off, changes: []any{"iss", absent}, reason: ReasonUnknownIssuer},
+		{name: "issuer null", config: off, changes: []any{"iss", nil}, reason: ReasonMalformed},
+		{name: "a second issuer", config: off, changes: []any{"ISS", "https://other.example.test"}, reason: ReasonMalformed},
+
+		{name: "ahead by 20 s", changes: []any{"nbf", now + 20, "iat", now + 20}},
+		{name: "nbf in ten minutes", changes: []any{"nbf", now + 600}, reason: ReasonNotYetValid},
+		{name: "expired", config: off, changes: []any{"exp", now - 5}, reason: ReasonExpired},
+		{name: "expires now", changes: []any{"exp", now}, reason: ReasonExpired},
+		{name: "exp missing", changes: []any{"exp", absent}, reason: ReasonClaims},
+		{name: "exp as text", changes: []any{"exp", "4102444800"}, reason: ReasonClaims},
+		{name: "exp 1e300", changes: []any{"exp", json.RawMessage("1e300")}, reason: ReasonClaims},
+
+		{name: "another key", by: signer{"k1", jose.RS256, rsaKey2()}, reason: ReasonSignature},
+		{name: "unknown key", by: k2(), reason: ReasonUnknownKey},
+		{name: "RS256 by the kid of an EC key", by: signer{"es256", jose.RS256, rsaKey1()}, reason: ReasonSignature},
+		{name: "no sub", changes: []any{"sub", absent}, reason: ReasonClaims},
+		{name: "sub empty", changes: []any{"sub", ""}},
+		{name: "sub a number", changes: []any{"sub", 42}, reason: ReasonClaims},
+	} {
+		for source, from := range map[string]func(*OIDCConfig){"UserInfo": nil, "Token": fromToken} {
+			t.Run(tt.name+"/"+source, func(t *testing.T) {
+				users, introspections := p.userinfo.calls(), p.introspection.calls()
+				w := newOIDCWorld(t, p, func(cfg *OIDCConfig) {
+					for _, change := range []func(*OIDCConfig){tt.config, from} {
+						if change != nil {
+							change(cfg)
+						}
+					}
+				})
+				by, of := tt.by, tt.of
+				if by.key == nil {
+					by = k1()
+				}
+				if of == nil {
+					of = p
+				}
+				token := p.issue(w.token(t, by, of, tt.changes...), alice(), w.active())
+				reason, name := tt.reason, "alice"
+				if tt.name == "sub empty" { // EmptyName comes later; userinfo cannot be held against it
+					name = ""
+					if from == nil {
+						reason = ReasonClaims
+					}
+				}
+				if reason != "" {
+					name = ""
+				}
+				if result := w.check(t, token, name, reason); result != nil && result.WrongAudience != tt.warned {
+					t.Errorf("WrongAudience is %t", result.WrongAudience)
+				}
+				if reason == "" && from == nil {
+					users++
+				}
+				w.sent(t, users, introspections)
+			})
+		}
+	}
+	if n := other.userinfo.calls() + int(other.discoveries.Load()); n != 0 {
+		t.Errorf("the other issuer was asked %d times", n)
+	}
+}
+
+// TOK-03: forgeries of another shape.
+func TestOIDCForged(t *testing.T) {
+	p := newIDP(t, k1().jwk())
+	for source, from := range map[string]func(*OIDCConfig){"UserInfo": nil, "Token": fromToken} {
+		t.Run(source, func(t *testing.T) {
+			w := newOIDCWorld(t, p, from)
+			payload := mustJSON(w.claimsOf(p))
+			good := k1().sign(t, nil, payload)
+			head, rest, _ := strings.Cut(good, ".")
+			body, signature, _ := strings.Cut(rest, ".")
+			for reason, tokens := range map[string][]string{
+				ReasonMalformed: {
+					encode([]byte(`{"alg":"none"}`)) + "." + body + ".",
+					encode([]byte(`{"alg":"nOnE"}`)) + "." + body + "." + signature,
+					head + "." + body, good + "=", "x" + good, head + "." + body + "." + signature + ".x",
+					k1().sign(t, map[string]any{"crit": []string{"exp"}}, payload),
+				},
+				ReasonAlgorithm: {encode([]byte(`{"alg":"HS256"}`)) + "." + body + "." + signature},
+				ReasonSignature: {
+					head + "." + body + "." + string(nextCharacter(signature[0])) + signature[1:],
+					signer{"k1", jose.RS256, rsaKey2()}.sign(t, map[string]any{"jwk": k2().jwk(), "jku": p.server.URL + "/jku"}, payload),
+				},
+			} {
+				for _, token := range tokens {
+					p.issue(token, alice(), w.active())
+					w.check(t, token, "", reason)
+				}
+			}
+			w.sent(t, 0, 0)
+			if n := p.others.Load(); n != 0 {
+				t.Errorf("%d fetches of an address in a token", n)
+			}
+		})
+	}
+}
+
+// TOK-01 on this validator.
+func TestOIDCRotation(t *testing.T) {
+	for source, from := range map[string]func(*OIDCConfig){"UserInfo": nil, "Token": fromToken} {
+		t.Run(source, func(t *testing.T) {
+			p := newIDP(t, k1().jwk())
+			w := newOIDCWorld(t, p, from)
+			old := w.signed(t)
+			w.check(t, old, "alice", "")
+			p.publish(k1().jwk(), k2().jwk())
+			w.check(t, p.issue(w.token(t, k2(), p), alice(), nil), "alice", "")
+			p.reads(t, 2)
+
+			p.publish(k2().jwk())
+			w.clock.advance(keysAge - testTTL)
+			w.check(t, old, "alice", "") // with the keys at hand, which are read again behind it
+			eventually(t, "the key is gone", func() bool { _, err := w.OIDCProvider.Authenticate(t.Context(), old); return err != nil })
+			w.check(t, old, "", ReasonUnknownKey)
+			w.check(t, p.issue(w.token(t, k2(), p, "n", 1), alice(), nil), "alice", "")
+		})
+	}
+}
+
+// TOK-06, TOK-08, AUTH-10, AUTH-11: the claims of /userinfo are read as those
+// of a token are.
+func TestOIDCClaims(t *testing.T) {
+	p := newIDP(t, k1().jwk())
+	byMail := withMappings(t, p, apiserver.ClaimMappings{Username: claim("email", "")})
+	for _, tt := range []struct {
+		name    string
+		config  func(*OIDCConfig)
+		changes []any
+		groups  []string
+		user    string
+		reason  string
+	}{
+		{name: "one group", changes: []any{"groups", "ops"}, groups: []string{"ops"}},
+		{name: "groups", changes: []any{"groups", []string{"ops", "dev", "ops"}}, groups: []string{"ops", "dev"}},
+		{name: "no groups", changes: []any{"groups", absent}},
+		{name: "null groups", changes: []any{"groups", nil}},
+		{name: "a list in a string", changes: []any{"groups", "[ops]"}, groups: []string{"[ops]"}},
+		{name: "a number among groups", changes: []any{"groups", []any{"ops", 1}}, reason: ReasonClaims},
+		{name: "groups an object", changes: []any{"groups", map[string]int{"a": 1}}, reason: ReasonClaims},
+		{name: "groups true", changes: []any{"groups", true}, reason: ReasonClaims},
+		{name: "verified address", config: byMail, changes: []any{"email", "a@example.test", "email_verified", true}, user: "a@example.test"},
+		{name: "false", config: byMail, changes: []any{"email", "a@example.test", "email_verified", false}, reason: ReasonEmailNotVerified},
+		{name: "as a string", config: byMail, changes: []any{"email", "a@example.test", "email_verified", "true"}, reason: ReasonEmailNotVerified},
+		{name: "absent", config: byMail, changes: []any{"email", "a@example.test"}, reason: ReasonEmailNotVerified},
+		{name: "a number as name", config: byMail, changes: []any{"email", 42}, reason: ReasonClaims},
+		{
+			name: "expression", config: withMappings(t, p, apiserver.ClaimMappings{Username: expression("'u-' + claims.sub")}),
+			user: "u-alice",
+		},
+		{
+			name: "expression over a large answer", config: withMappings(t, p, apiserver.ClaimMappings{Username: expression("'u-' + claims.sub")}),
+			changes: []any{"s", strings.Repeat("s", maxEvaluated)}, reason: ReasonTooLarge,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newOIDCWorld(t, p, tt.config)
+			user := "alice"
+			if tt.user != "" {
+				user = tt.user
+			}
+			if tt.reason != "" {
+				user = ""
+			}
+			result := w.check(t, p.issue(w.token(t, k1(), p), alice(tt.changes...), nil), user, tt.reason)
+			if tt.groups == nil && tt.user == "" && result != nil && len(result.Identity.Groups) != 0 ||
+				tt.groups != nil && !cmp.Equal(tt.groups, result.Identity.Groups) {
+				t.Errorf("groups %q", result.Identity.Groups)
+			}
+		})
+	}
+}

@@ -1,0 +1,92 @@
+package authn
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"mime"
+	"net/http"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+)
+
+const (
+	userinfoEndpoint      = "userinfo endpoint"
+	introspectionEndpoint = "introspection endpoint"
+
+	noUserinfo idp.Fault = "its discovery document names no userinfo_endpoint that is an https URL"
+	notObject  idp.Fault = "its answer is not a JSON object"
+	signedJSON idp.Fault = "its answer is a signed or encrypted JWT, and only plain JSON is supported"
+)
+
+// facts are the claims about a user, and how many bytes they were read from.
+type facts struct {
+	claims claims
+	size   int
+}
+
+// askUserinfo reads the claims of the user a token was issued for (OpenID
+// Connect Core, section 5.3). They must be about subject, empty when nothing
+// is known of it. verified says that the provider is known to have issued the
+// token.
+func (p *OIDCProvider) askUserinfo(ctx context.Context, at endpoints, token, subject string, verified bool) (facts, error) {
+	var found facts
+	err := p.userinfo.Ask(ctx, idp.Call{
+		Token:    token,
+		Verified: verified,
+		Request: func(ctx context.Context) (*http.Request, error) {
+			request, err := idp.NewGet(ctx, at.userinfo)
+			if err == nil {
+				request.Header.Set("Authorization", "Bearer "+token)
+			}
+			return request, err
+		},
+		Read: func(r *idp.Response) error {
+			c, err := readUserinfo(r, subject)
+			found = facts{claims: c, size: len(r.Body)}
+			return err
+		},
+	})
+	return found, p.fault(userinfoEndpoint, err)
+}
+
+// readUserinfo reads what /userinfo answered. A 401 and a 403 are about the
+// token (RFC 6750 section 3.1: expired, revoked, without the scope openid).
+func readUserinfo(r *idp.Response, subject string) (claims, error) {
+	switch r.Status {
+	case http.StatusOK:
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return nil, errNotAccepted
+	default:
+		return nil, r.Unexpected()
+	}
+	// Section 5.3.2 has a signed answer for clients that registered for one.
+	if media, _, _ := mime.ParseMediaType(r.ContentType); media == "application/jwt" {
+		return nil, signedJSON
+	}
+	c, err := readObject(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	// Without this the claims of one user could be taken for another's
+	// (section 5.3.2).
+	about, ok := c.text("sub")
+	if !ok || about == "" || subject != "" && about != subject {
+		return nil, errSubject
+	}
+	return c, nil
+}
+
+// readObject reads the JSON object that a provider answers with. What is none
+// is the provider's fault. One that could be read in two ways is about its
+// user, who may have chosen some of it: the rest of the users go on (AUTH-10).
+func readObject(body []byte) (claims, error) {
+	if !json.Valid(body) || !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{")) {
+		return nil, notObject
+	}
+	c, err := parseClaims(body)
+	if err != nil {
+		return nil, errClaims
+	}
+	return c, nil
+}
