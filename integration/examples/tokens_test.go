@@ -79,6 +79,9 @@ func TestVendorsClaims(t *testing.T) {
 	}{
 		{name: "Kanidm", manifest: "kanidm", cluster: "staging", claims: kanidmClaims,
 			user: "cc8e95b4-c24f-4d68-ba54-8bed76f63930", groups: []string{"k8s-admins", "k8s-users", "mail"}},
+		{name: "Kanidm, userinfo", manifest: "kanidm", cluster: "prod", claims: kanidmClaims,
+			changes: object{"iss": "https://idm.example.com/oauth2/openid/prod", "aud": "prod"},
+			user:    "proxyauth:cc8e95b4-c24f-4d68-ba54-8bed76f63930", groups: []string{"proxyauth:k8s-admins", "proxyauth:k8s-users"}},
 		{name: "Kanidm, another client", manifest: "kanidm", cluster: "staging", claims: kanidmClaims,
 			changes: object{"aud": "nextcloud"}, refused: audience},
 		{name: "Dex", manifest: "dex", cluster: "prod", claims: dexClaims,
@@ -90,6 +93,8 @@ func TestVendorsClaims(t *testing.T) {
 			changes: object{"federated_claims": nil}, refused: claims},
 		{name: "Keycloak", manifest: "keycloak", cluster: "staging", claims: keycloakClaims,
 			user: "f6b7b6de-1b3c-4a2f-9b53-2f4c1f1c9f0e", groups: []string{"/k8s/admins", "/mail"}},
+		{name: "Keycloak, userinfo", manifest: "keycloak", cluster: "prod", claims: keycloakClaims, changes: object{"aud": []string{"prod", "account"}},
+			user: "proxyauth:f6b7b6de-1b3c-4a2f-9b53-2f4c1f1c9f0e", groups: []string{"proxyauth:/k8s/admins"}},
 		{name: "Keycloak, an access token without audience mapper", manifest: "keycloak", cluster: "staging", claims: keycloakClaims,
 			changes: object{"aud": "account", "typ": "Bearer"}, refused: audience},
 		{name: "Entra ID, app roles", manifest: "entra-id", cluster: "prod", claims: entraClaims,
@@ -150,6 +155,15 @@ func TestVendorsClaims(t *testing.T) {
 	}
 }
 
+// authenticators are those of an object. What an OidcProvider makes of the claims
+// of /userinfo is tried as if they stood in the token.
+func authenticators(c *k8swatch.Cluster) []k8swatch.JWT {
+	if c.Auth.OIDC == nil {
+		return c.Auth.JWT
+	}
+	return []k8swatch.JWT{c.Auth.OIDC.Claims}
+}
+
 // whoIs gives a token with these claims to the authenticators of an object,
 // with a provider of the test in place of the one that iss names, and returns
 // the identity, in FrontProxy as it is forwarded, or why there is none.
@@ -172,7 +186,7 @@ func whoIs(t *testing.T, manifest, cluster string, claims object) (*identity.Ide
 	provider := oidc.Start(t, oidc.Options{})
 	config := authn.Config{UID: found.UID, Hash: found.Auth.Hash}
 	replaced := 0
-	for _, a := range found.Auth.JWT {
+	for _, a := range authenticators(found) {
 		if a.Authenticator.Issuer.URL == claims["iss"] {
 			a.Authenticator.Issuer.URL = provider.Issuer
 			a.Authenticator.Issuer.CertificateAuthority = string(provider.CA.PEM)
