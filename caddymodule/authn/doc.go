@@ -47,10 +47,12 @@
 // plugin/pkg/authenticator/token/oidc/oidc.go and
 // pkg/authentication/request/{bearertoken,websocket}, as --authentication-config
 // sets them up, against this package. integration/differential gives the same
-// bearers to both.
+// bearers to both, and fails when they differ in what is not said here, or no
+// longer differ in what is.
 //
 //	subject                     kube-apiserver             here
 //	-------------------------   ------------------------   ---------------------------
+//	no bearer token             anonymous                  401 (AUTH-2)
 //	two Authorization lines     the first counts           401 (AUTH-2)
 //	"Bearer  t", "Bearer t x"   anonymous; x is ignored    401
 //	bytes of a bearer           any                        b64token (RFC 6750), 64 KiB
@@ -61,14 +63,16 @@
 //	algorithms                  RS, PS, ES                 RS, PS, ES, EdDSA (AUTH-4)
 //	crit, b64                   as go-jose supports        401
 //	typ of another token        accepted                   401 (RFC 8725 3.12)
+//	typ that is no string       accepted                   401
 //	header, aud                 any size                   4 KiB, 64 commas; 16 KiB
 //	base64url, stray bits       accepted                   401
 //	invalid UTF-8, \ud800       U+FFFD                     401 (AUTH-10)
 //	a name twice in an object   the last counts            401
 //	ISS, Aud, eXp               read as iss, aud, exp      not read
+//	null in aud                 left out                   401
 //	exp, nbf out of range       as the processor has it    401 beyond the year 9999
 //	exp, nbf as a string        read as a number           401
-//	exp                         valid in its last second   expired from exp on
+//	expired, but asked before   believed for ten seconds   401 (AUTH-12)
 //	nbf                         one minute of leeway       five (AUTH-4)
 //	iat, sub, nonce, at_hash    401                        not looked at
 //	  of another type

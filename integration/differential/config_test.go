@@ -8,20 +8,26 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
-// The configurations, one issuer each. All of them are in one jwt list, which
-// the apiserver and the proxy share.
+// The configurations, one issuer each. The apiserver has all of them in one jwt
+// list; the proxy, which takes at most eight in one, in those of two clusters.
 const (
-	basic     = "basic"
-	expr      = "expr"
-	prefixes  = "prefixes"
-	email     = "email"
-	emailExpr = "email-expr"
-	rules     = "rules"
-	audiences = "audiences"
-	nested    = "nested"
+	basic      = "basic"
+	expr       = "expr"
+	prefixes   = "prefixes"
+	email      = "email"
+	emailExpr  = "email-expr"
+	rules      = "rules"
+	audiences  = "audiences"
+	nested     = "nested"
+	emailIndex = "email-index"
+	costly     = "costly"
 )
 
-var configs = []string{basic, expr, prefixes, email, emailExpr, rules, audiences, nested}
+// clusters are the configurations by cluster.
+var clusters = map[string][]string{
+	"prod": {basic, expr, prefixes, email, emailExpr, rules, audiences, nested},
+	"more": {emailIndex, costly},
+}
 
 // authenticator is one entry of jwt.
 func authenticator(name string, idp *oidc.Provider) v1.JWTAuthenticator {
@@ -65,6 +71,16 @@ func authenticator(name string, idp *oidc.Provider) v1.JWTAuthenticator {
 		m.Username = &v1.PrefixedClaimOrExpression{Claim: ptr("https://example.com/name"), Prefix: ptr("")}
 		m.Groups = expression(`has(claims.csv) ? claims.csv.split(",") : ["none"]`)
 		m.Extra = []v1.ExtraMapping{{Key: "example.com/teams", ValueExpression: "claims.?org.teams__dot__k8s.orValue([])"}}
+	case emailIndex:
+		m.Username, m.Groups = expression(`claims["email"]`), nil
+		a.ClaimValidationRules = []v1.ClaimValidationRule{{Expression: ptr(`!has(claims.probe) || "email" in claims`), Message: "no e-mail"}}
+	case costly:
+		m.Username = expression("claims.preferred_username")
+		m.Groups = expression(`dyn(claims.?list.orValue([])).map(g, g + "-team").filter(g, g == "k8s-team")`)
+		m.Extra = []v1.ExtraMapping{
+			{Key: "example.com/text", ValueExpression: `has(claims.pad) ? string(claims.pad.replace("a", "` + long(64) + `").size()) : ""`},
+			{Key: "example.com/range", ValueExpression: `has(claims.n) ? string(lists.range(int(claims.n)).size()) : ""`},
+		}
 	}
 	return a
 }

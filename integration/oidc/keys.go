@@ -52,13 +52,17 @@ func (r *keyRing) add(id string, alg jose.SignatureAlgorithm) error {
 	if err != nil {
 		return fmt.Errorf("making signing key %s: %w", id, err)
 	}
+	r.publish(&key{id: id, alg: alg, signer: signer})
+	return nil
+}
+
+func (r *keyRing) publish(k *key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.keys[id] = &key{id: id, alg: alg, signer: signer}
-	if !slices.Contains(r.published, id) {
-		r.published = append(r.published, id)
+	r.keys[k.id] = k
+	if !slices.Contains(r.published, k.id) {
+		r.published = append(r.published, k.id)
 	}
-	return nil
 }
 
 func (r *keyRing) get(id string) *key {
@@ -94,6 +98,11 @@ func newKey(alg jose.SignatureAlgorithm) (crypto.Signer, error) {
 
 // AddKey makes a signing key and publishes it; UseKey signs with it.
 func (p *Provider) AddKey(id string, alg jose.SignatureAlgorithm) error { return p.keys.add(id, alg) }
+
+// AddSigner is AddKey with a key of the test's own, a weak one for instance.
+func (p *Provider) AddSigner(id string, alg jose.SignatureAlgorithm, signer crypto.Signer) {
+	p.keys.publish(&key{id: id, alg: alg, signer: signer})
+}
 
 // UseKey makes the provider, and Mint without a KeyID, sign with that key.
 func (p *Provider) UseKey(id string) {
