@@ -158,7 +158,7 @@ func (b *builder) guarded() (c *Cluster) {
 			Generation: b.object.ProxyKubeApi.Generation,
 			Enabled:    isTrue(b.spec.Enabled),
 			Mode:       b.mode(),
-			Auth:       Auth{ValidateAgainst: validator(b.spec.AuthConfig)},
+			Auth:       Auth{ValidateAgainst: b.spec.ValidateAgainstOrDefault()},
 			Ready:      readiness([]problem{invalid("spec", "the object cannot be processed")}),
 		}
 	}()

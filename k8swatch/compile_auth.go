@@ -43,7 +43,7 @@ func (b *builder) authentication() authentication {
 	}
 	a := authentication{stale: provider.stale, auth: Auth{
 		DisableValidation: config.DisableValidation,
-		ValidateAgainst:   validator(b.spec.AuthConfig),
+		ValidateAgainst:   b.spec.ValidateAgainstOrDefault(),
 		Hash:              authHash(&config),
 	}}
 	if b.held.auth.hash != a.auth.Hash {
@@ -63,15 +63,6 @@ func (b *builder) authentication() authentication {
 		}
 	}
 	return a
-}
-
-// validator is what an object is validated against; an absent auth_config means
-// Kubernetes.
-func validator(config *v1.AuthConfig) v1.ValidateAgainst {
-	if config == nil || config.ValidateAgainst == "" {
-		return v1.ValidateKubernetes
-	}
-	return config.ValidateAgainst
 }
 
 // authHash is the digest of AUTH-12. JSON is unambiguous, and every field of

@@ -46,7 +46,7 @@ func eachReference(spec *v1.ProxyKubeApiSpec, visit func(path, kind, name string
 	}
 	if a := spec.AuthConfig; a != nil && a.OidcProvider != nil && a.OidcProvider.ConfigFrom != nil {
 		if s := a.OidcProvider.ConfigFrom.Secret; s != nil {
-			visit("spec.auth_config.oidc_provider.config_from.Secret", secretKind, s.Name, s.Namespace, nil)
+			visit(configFromPath, secretKind, s.Name, s.Namespace, nil)
 		}
 	}
 	for i := range spec.VirtualAPIs {

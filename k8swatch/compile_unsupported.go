@@ -12,7 +12,13 @@ import (
 // (API-8). A block that is switched off restricts nothing.
 func (b *builder) unsupported() []problem {
 	var problems []problem
-	problems = append(problems, b.unsupportedAuth()...)
+	if a := b.spec.AuthConfig; a != nil && !a.DisableValidation {
+		switch against := b.spec.ValidateAgainstOrDefault(); against {
+		case v1.ValidateJwtAuthenticators, v1.ValidateKubernetes, v1.ValidateOidcProvider:
+		default:
+			problems = append(problems, unsupported("spec.auth_config.validate_against", quoted(string(against))))
+		}
+	}
 	if s := b.spec.SecurityConfig; s != nil && isTrue(s.Enabled) {
 		if len(s.AllowedResources) > 0 {
 			problems = append(problems, unsupported("spec.security_config.allowed_resources", ""))
@@ -22,19 +28,6 @@ func (b *builder) unsupported() []problem {
 		}
 	}
 	return problems
-}
-
-func (b *builder) unsupportedAuth() []problem {
-	config := b.spec.AuthConfig
-	if config == nil || config.DisableValidation {
-		return nil
-	}
-	switch against := validator(config); against {
-	case v1.ValidateJwtAuthenticators, v1.ValidateKubernetes, v1.ValidateOidcProvider:
-		return nil
-	default:
-		return []problem{unsupported("spec.auth_config.validate_against", quoted(string(against)))}
-	}
 }
 
 // withoutEffect lists the fields that are accepted and do nothing (API-8).
