@@ -3,6 +3,7 @@ package caddymodule
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -102,30 +103,50 @@ func (rt *runtime) assemble(spec *k8swatch.Cluster, old *cluster) *cluster {
 func (rt *runtime) connect(c, old *cluster) error {
 	spec := c.spec
 	c.pairID = spec.CredentialID()
-	c.authID = string(spec.UID) + "/" + spec.Auth.Hash
-	if old.auth != nil && old.authID == c.authID {
-		c.auth = old.auth
-	} else if !spec.Auth.DisableValidation {
-		auth, err := rt.authenticator(spec)
-		if err != nil {
-			return err
-		}
-		c.auth = auth
-	}
 	if old.pair != nil && old.pairID == c.pairID {
 		c.pair = old.pair
 	} else {
 		c.pair = newPair(spec, spec.Presented())
 	}
+	c.authID = string(spec.UID) + "/" + authScope(spec)
+	if old.auth != nil && old.authID == c.authID {
+		c.auth = old.auth
+	} else if !spec.Auth.DisableValidation {
+		auth, err := rt.authenticator(c)
+		if err != nil {
+			return err
+		}
+		c.auth = auth
+	}
 	return nil
 }
 
-func (rt *runtime) authenticator(spec *k8swatch.Cluster) (authn.Authenticator, error) {
-	cfg := authn.Config{UID: spec.UID, Hash: spec.Auth.Hash}
-	for _, j := range spec.Auth.JWT {
-		cfg.JWT = append(cfg.JWT, authn.JWT{Authenticator: j.Authenticator, Mapper: j.Mapper})
+// authScope is what the verdicts of an authenticator depend on beside the token
+// and the object (AUTH-12). An apiserver's are about it alone, as it is asked.
+func authScope(spec *k8swatch.Cluster) string {
+	if spec.Auth.ValidateAgainst == v1.ValidateKubernetes {
+		return spec.Auth.Hash + "/" + spec.CredentialID()
 	}
-	return authn.NewJWT(cfg, rt.keySets, rt.cache)
+	return spec.Auth.Hash
+}
+
+func (rt *runtime) authenticator(c *cluster) (authn.Authenticator, error) {
+	spec := c.spec
+	switch spec.Auth.ValidateAgainst {
+	case v1.ValidateKubernetes:
+		return authn.NewKubernetes(authn.KubernetesConfig{
+			UID: spec.UID, Hash: authScope(spec), TTL: rt.options.TokenCacheTTL,
+			Review: c.reviewer(),
+		}, rt.cache), nil
+	case v1.ValidateJwtAuthenticators:
+		cfg := authn.Config{UID: spec.UID, Hash: authScope(spec)}
+		for _, j := range spec.Auth.JWT {
+			cfg.JWT = append(cfg.JWT, authn.JWT{Authenticator: j.Authenticator, Mapper: j.Mapper})
+		}
+		return authn.NewJWT(cfg, rt.keySets, rt.cache)
+	}
+	// Admission and compilation know the validators that there are.
+	return nil, fmt.Errorf("no authenticator for validate_against %q", spec.Auth.ValidateAgainst)
 }
 
 func newPair(spec *k8swatch.Cluster, cert *k8swatch.ClientCertificate) *upstream.Pair {

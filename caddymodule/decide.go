@@ -148,6 +148,13 @@ func (h *Handler) authenticate(r *http.Request, d *decision) *refusal {
 	if err != nil {
 		return unauthorized("no_credential", err.Error())
 	}
+	if d.cluster.spec.Auth.ValidateAgainst == v1.ValidateKubernetes {
+		// The apiserver is about to be asked over the connections of the relay,
+		// where a certificate that is an identity outranks the token (CERT-9).
+		if refused := d.cluster.admit(r.Context()); refused != nil {
+			return refused
+		}
+	}
 	result, err := d.cluster.auth.Authenticate(r.Context(), token)
 	if err != nil {
 		return d.cluster.notAuthenticated(r.Context(), err)
@@ -187,6 +194,10 @@ func (c *cluster) notAuthenticated(ctx context.Context, err error) *refusal {
 		return refuse(statusClientClosedRequest, "ClientClosedRequest", "client_closed", "the client closed the request")
 	}
 	authentications.WithLabelValues(method, "unavailable").Inc()
+	var unanswered *refusal
+	if errors.As(err, &unanswered) {
+		return unanswered
+	}
 	return unavailable("idp_unavailable", "the identity provider cannot be asked")
 }
 

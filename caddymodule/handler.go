@@ -96,6 +96,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	for decided := 1; ; decided++ {
 		d, refused := h.decide(r, a)
 		if refused != nil {
+			h.logDetail("refusing the request", a.served, refused)
 			return a.refuse(refused, r)
 		}
 		err := h.relay(a, r, d, next)
@@ -166,11 +167,16 @@ func (h *Handler) answerFailure(a *auditor, r *http.Request, d *decision, err er
 		// Not from the transport of this project: another handler stands between.
 		refused = describeFailure(err)
 	}
+	h.logDetail("relaying the request", d.cluster, refused)
+	return a.refuse(refused, r)
+}
+
+// logDetail logs what the client is not told: addresses of the proxy's network.
+func (h *Handler) logDetail(doing string, c *cluster, refused *refusal) {
 	if refused.detail != "" {
-		h.logger.Warn("relaying the request", zap.Stringer("cluster", d.cluster.spec.Key),
+		h.logger.Warn(doing, zap.Stringer("cluster", c.spec.Key),
 			zap.String("reason", refused.audit), zap.String("detail", refused.detail))
 	}
-	return a.refuse(refused, r)
 }
 
 // statusClientClosedRequest is what Caddy records when the client left.

@@ -82,31 +82,51 @@ type reply struct {
 func ask(ctx context.Context, rt http.RoundTripper, base *url.URL, asserted *identity.Forwarded) (a reply, fault string) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	req, err := request(ctx, base, http.MethodPost, reviewPath, strings.NewReader(review))
+	req, err := reviewRequest(ctx, base, Name)
 	if err != nil {
 		return reply{}, "the probe was not sent: " + err.Error()
 	}
-	req.Header["Content-Type"] = []string{"application/json"}
 	if asserted != nil {
 		asserted.Assert(req.Header)
 	}
+	a, err = send(rt, req)
+	switch {
+	case errors.Is(err, errTooMuch):
+		return reply{}, fmt.Sprintf("the apiserver answered %d to the probe with more than 1 MiB", a.code)
+	case err != nil:
+		return reply{}, unanswered(ctx, err)
+	}
+	return a, ""
+}
+
+func reviewRequest(ctx context.Context, base *url.URL, agent string) (*http.Request, error) {
+	req, err := request(ctx, base, http.MethodPost, reviewPath, strings.NewReader(review))
+	if err != nil {
+		return nil, err
+	}
+	req.Header["Content-Type"] = []string{"application/json"}
+	req.Header["User-Agent"] = []string{agent}
+	return req, nil
+}
+
+// errTooMuch is an answer of more than maxAnswer bytes.
+var errTooMuch = errors.New("the answer is too large")
+
+func send(rt http.RoundTripper, req *http.Request) (a reply, err error) {
 	res, err := rt.RoundTrip(req)
 	if err != nil {
-		return reply{}, unanswered(ctx, err)
+		return reply{}, err
 	}
 	defer res.Body.Close()
 	a.code = res.StatusCode
 	if a.code != http.StatusCreated && a.code != http.StatusForbidden {
-		return a, ""
+		return a, nil
 	}
 	a.body, err = io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
-	switch {
-	case err != nil:
-		return reply{}, unanswered(ctx, err)
-	case len(a.body) > maxAnswer:
-		return reply{}, fmt.Sprintf("the apiserver answered %d to the probe with more than 1 MiB", a.code)
+	if err == nil && len(a.body) > maxAnswer {
+		err = errTooMuch
 	}
-	return a, ""
+	return a, err
 }
 
 // request is a request of the proxy's own, without a credential.

@@ -11,9 +11,9 @@ import (
 // Authenticator finds out who the bearer of a token is.
 //
 // The error is an *Unauthenticated (401) when the token is at fault and an
-// *Unavailable (503) when the token could not be judged. Any other error means
-// that ctx ended before there was an answer; it is no verdict on the token
-// either.
+// *Unavailable (503) when the token could not be judged. Any other error is that
+// of a Reviewer, or means that ctx ended before there was an answer; it is no
+// verdict on the token either.
 type Authenticator interface {
 	Authenticate(ctx context.Context, token string) (*Result, error)
 }
@@ -111,6 +111,7 @@ const (
 	ReasonEmailNotVerified = "email_not_verified"
 	ReasonRule             = "rule_not_met"
 	ReasonTooLarge         = "too_large"
+	ReasonApiserver        = "refused_by_apiserver"
 	ReasonInternal         = "internal"
 
 	// The reasons of the validator OidcProvider.
@@ -137,6 +138,7 @@ var reasonTexts = map[string]string{
 	ReasonEmailNotVerified: "the e-mail address of the token is not verified",
 	ReasonRule:             "the token does not meet a validation rule of this cluster",
 	ReasonTooLarge:         "the token is too large for the expressions of this cluster",
+	ReasonApiserver:        "the cluster's apiserver refuses the token",
 	ReasonInternal:         "the token could not be validated",
 	ReasonOpaque:           "the token is opaque, and this cluster accepts signed ones only",
 	ReasonNotIntrospected:  "the token is opaque, and its audience cannot be checked by introspection",
