@@ -180,7 +180,7 @@ func TestRefusedIsNotKnown(t *testing.T) {
 	if err := w.ask(t, "token", false); err != errRefused {
 		t.Fatal(err)
 	}
-	if n := w.good.Len(); n != 0 {
+	if n := w.limits.good.Len(); n != 0 {
 		t.Errorf("%d tokens are known", n)
 	}
 }
@@ -261,7 +261,7 @@ func TestCallsAreBounded(t *testing.T) {
 		go func() { results <- w.Ask(context.Background(), w.call(fmt.Sprint(i)+long[:64<<10], false)) }()
 	}
 	deadline := time.Now().Add(20 * time.Second)
-	for w.calls.Load() < maxCalls || w.strange.waiting.Load() < tokens*(64<<10) {
+	for w.calls.Load() < maxCalls || w.limits.strange.waiting.Load() < tokens*(64<<10) {
 		if time.Now().After(deadline) {
 			t.Fatal("the calls did not begin")
 		}
@@ -288,7 +288,7 @@ func TestCallsAreBounded(t *testing.T) {
 	if n := most.Load(); n != maxCalls {
 		t.Errorf("%d calls at once", n)
 	}
-	if n := w.strange.waiting.Load(); n != 0 {
+	if n := w.limits.strange.waiting.Load(); n != 0 {
 		t.Errorf("%d bytes still wait", n)
 	}
 }
