@@ -134,9 +134,12 @@ func (rt *runtime) authenticator(c *cluster) (authn.Authenticator, error) {
 	spec := c.spec
 	switch spec.Auth.ValidateAgainst {
 	case v1.ValidateKubernetes:
+		r, err := newReviewer(c)
+		if err != nil {
+			return nil, err
+		}
 		return authn.NewKubernetes(authn.KubernetesConfig{
-			UID: spec.UID, Hash: authScope(spec), TTL: rt.options.TokenCacheTTL,
-			Review: c.reviewer(),
+			UID: spec.UID, Hash: authScope(spec), TTL: rt.options.TokenCacheTTL, Review: r.review,
 		}, rt.cache), nil
 	case v1.ValidateJwtAuthenticators:
 		cfg := authn.Config{UID: spec.UID, Hash: authScope(spec)}

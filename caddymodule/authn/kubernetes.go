@@ -82,6 +82,13 @@ func (k *Kubernetes) judge(ctx context.Context, token string) (answer, error) {
 // issuers implements validator: which tokens it accepts the apiserver knows.
 func (k *Kubernetes) issuers() []string { return nil }
 
+// Refresh does nothing: an apiserver is asked with a token only.
+func (k *Kubernetes) Refresh() {}
+
+// IssuerFaults are none: whether the apiserver answers is the condition Reachable
+// (REC-6).
+func (k *Kubernetes) IssuerFaults() []string { return nil }
+
 // Close drops what is remembered.
 func (k *Kubernetes) Close() { k.cache.drop(k.scope) }
 
