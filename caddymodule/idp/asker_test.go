@@ -160,6 +160,20 @@ func TestFlood(t *testing.T) {
 	}
 }
 
+// Verified tokens that were revoked are bounded as well, more generously.
+func TestEndedTokens(t *testing.T) {
+	w := newWorld(t)
+	for i := range 2 * endedBurst {
+		_ = w.ask(t, fmt.Sprint("bad", i), true)
+	}
+	if n := w.calls.Load(); n != endedBurst {
+		t.Errorf("%d calls", n)
+	}
+	if err := w.ask(t, "another", false); err != nil {
+		t.Errorf("a strange token beside them: %v", err)
+	}
+}
+
 // Tokens that are accepted are never limited.
 func TestGoodTokensAreNotLimited(t *testing.T) {
 	w := newWorld(t)

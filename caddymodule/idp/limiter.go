@@ -19,9 +19,11 @@ const (
 	// maxWaiting bounds what tokens hold that wait for their turn, in bytes.
 	maxWaiting      = 16 << 20
 	waitingOverhead = 4 << 10 // of a token, beside its bytes
-	// So many tokens may be refused at once, and so many a second for long.
-	// A token that is accepted counts for nothing.
+	// So many strange tokens may be refused at once, and so many a second for
+	// long. A token that is accepted counts for nothing. Known ones cannot be
+	// made up; many of them end together when their sessions are ended.
 	refusedBurst, refusedRate = 100, 10
+	endedBurst, endedRate     = 1000, 100
 	// So often an endpoint that fails is asked at once, and a second for long.
 	faultBurst, faultRate = 32, 5
 
@@ -69,9 +71,10 @@ type class struct {
 func NewLimiter(now func() time.Time, onChange func()) *Limiter {
 	good, _ := simplelru.NewLRU[[sha256.Size]byte, struct{}](maxKnown, nil) // fails for a size below 1
 	l := &Limiter{now: now, onChange: onChange, good: good}
+	l.known.refusals = newBudget(endedBurst, endedRate, now())
+	l.strange.refusals = newBudget(refusedBurst, refusedRate, now())
 	for _, c := range []*class{&l.known, &l.strange} {
 		c.calls = make(chan struct{}, maxCalls)
-		c.refusals = newBudget(refusedBurst, refusedRate, now())
 		c.faults = newBudget(faultBurst, faultRate, now())
 	}
 	return l
