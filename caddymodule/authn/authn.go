@@ -112,6 +112,7 @@ const (
 	ReasonRule             = "rule_not_met"
 	ReasonTooLarge         = "too_large"
 	ReasonApiserver        = "refused_by_apiserver"
+	ReasonExchange         = "exchange_refused"
 	ReasonInternal         = "internal"
 
 	// The reasons of the validator OidcProvider.
@@ -139,6 +140,7 @@ var reasonTexts = map[string]string{
 	ReasonRule:             "the token does not meet a validation rule of this cluster",
 	ReasonTooLarge:         "the token is too large for the expressions of this cluster",
 	ReasonApiserver:        "the cluster's apiserver refuses the token",
+	ReasonExchange:         "the token exchange was refused",
 	ReasonInternal:         "the token could not be validated",
 	ReasonOpaque:           "the token is opaque, and this cluster accepts signed ones only",
 	ReasonNotIntrospected:  "the token is opaque, and its audience cannot be checked by introspection",
@@ -164,6 +166,7 @@ var (
 	errEmailNotVerified = &Unauthenticated{ReasonEmailNotVerified}
 	errRule             = &Unauthenticated{ReasonRule}
 	errTooLarge         = &Unauthenticated{ReasonTooLarge}
+	errExchange         = &Unauthenticated{ReasonExchange}
 	errInternal         = &Unauthenticated{ReasonInternal}
 	errOpaque           = &Unauthenticated{ReasonOpaque}
 	errNotIntrospected  = &Unauthenticated{ReasonNotIntrospected}

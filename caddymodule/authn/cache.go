@@ -44,9 +44,9 @@ const (
 
 // Cache remembers which tokens are good, and for a moment which are not
 // (AUTH-12). It holds digests of tokens, and none of them but those that an
-// exchange gave, which are sent on. It is bounded in entries and in bytes, by the least recently used; refusals are bounded on
-// their own, so that a flood of bad tokens drives no good one out. One cache
-// serves all clusters.
+// exchange gave, which are sent on (AUTH-15). It is bounded in entries and in
+// bytes, by the least recently used; refusals are bounded on their own, so that
+// a flood of bad tokens drives no good one out. One cache serves all clusters.
 type Cache struct {
 	// OnLookup, if set before first use, is told how each look into the
 	// cache went: one of the Cache constants. It must not block.
@@ -58,6 +58,8 @@ type Cache struct {
 	now     func() time.Time
 	shards  []shard // a power of two
 	flights singleflight.Group
+	// kept are the tokens that an exchange gave.
+	kept *keptTokens
 }
 
 // shard is a part of the cache with a lock of its own.
@@ -120,7 +122,7 @@ func NewCache(entries int, now func() time.Time) *Cache {
 	for shards < maxShards && entries/(shards*2) >= minShardEntries {
 		shards *= 2
 	}
-	c := &Cache{now: now, shards: make([]shard, shards)}
+	c := &Cache{now: now, shards: make([]shard, shards), kept: newKeptTokens(entries)}
 	for i := range c.shards {
 		c.shards[i].init(entries / shards)
 	}
@@ -284,6 +286,7 @@ func (c *Cache) Len() int {
 // drop forgets everything of one scope: its configuration is gone, and its
 // entries would only keep others out.
 func (c *Cache) drop(of scope) {
+	c.kept.drop(of)
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()

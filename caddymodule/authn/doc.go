@@ -31,8 +31,16 @@
 //     identity (64 KiB, 1024 values; beyond that TooLarge, a 403). So are the
 //     signatures checked at once per key set, the keys a token is tried
 //     against, and what tokens hold that wait for one issuer (16 MiB).
+//   - A bearer is shown to whoever it may be for, and to nobody else. With an
+//     exchange (Exchanging) that is decided before anybody sees it, by what it
+//     is: a token that names an issuer, or might be read as if it did, never
+//     reaches the endpoint of the exchange, which the author of a ProxyKubeApi
+//     wrote. What an exchange gives is trusted no more than what a client
+//     sends: the same validator judges it.
 //   - Credentials are secrets. Tokens are kept as digests, and no error holds
-//     a piece of one.
+//     a piece of one. Those that an exchange gave are kept themselves, since
+//     they are sent on: in memory, bounded, to their end or that of the
+//     configuration.
 //
 // # Verdicts
 //

@@ -1,0 +1,265 @@
+package authn
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+)
+
+// AUTH-14: who gets to see a bearer, by what it is. A token that names an
+// issuer never reaches the endpoint, whatever is wrong with it.
+func TestWhoSeesABearer(t *testing.T) {
+	const ours, google, other = "https://idp.example.test/realm", "https://accounts.google.com", "https://other.example.test"
+	named := func(header, payload string) string {
+		return encode([]byte(header)) + "." + encode([]byte(payload)) + ".c2ln"
+	}
+	jws := func(payload string) string { return named(`{"alg":"RS256"}`, payload) }
+	iss := func(issuer string) string { return jws(`{"iss":"` + issuer + `"}`) }
+	jwe := func(header string) string { return encode([]byte(header)) + ".a2V5.aXY.dGV4dA.dGFn" }
+	for _, tt := range []struct {
+		name, token string
+		// known and unknown say who decides where the issuers are known and
+		// where they are not: inner, exchange, or the reason of a 401.
+		known, unknown string
+	}{
+		{"opaque", "a-machine-token", "exchange", "exchange"},
+		{"opaque with dots", "a.machine.token", "exchange", "exchange"},
+		{"JWS without iss", jws(`{"sub":"robot"}`), "exchange", "exchange"},
+		{"JWE without iss", jwe(`{"alg":"dir","enc":"A128GCM"}`), "exchange", "exchange"},
+
+		{"iss of ours", iss(ours), "inner", "inner"},
+		{"iss of ours, the second", iss(google), "inner", "inner"},
+		{"the other name of Google", iss("accounts.google.com"), "inner", "inner"},
+		{"JWE for ours", jwe(`{"alg":"dir","enc":"A128GCM","iss":"` + ours + `"}`), "inner", "inner"},
+
+		{"another iss", iss(other), ReasonUnknownIssuer, "inner"},
+		{"ours with a slash", iss(ours + "/"), ReasonUnknownIssuer, "inner"},
+		{"ours in capitals", iss(strings.ToUpper(ours)), ReasonUnknownIssuer, "inner"},
+		{"JWE for another", jwe(`{"alg":"dir","enc":"A128GCM","iss":"` + other + `"}`), ReasonUnknownIssuer, "inner"},
+
+		{"iss null", jws(`{"iss":null}`), ReasonMalformed, "inner"},
+		{"iss empty", iss(""), ReasonMalformed, "inner"},
+		{"iss a list", jws(`{"iss":["` + ours + `"]}`), ReasonMalformed, "inner"},
+		{"ISS", jws(`{"ISS":"` + other + `"}`), ReasonMalformed, "inner"},
+		{"iss escaped", jws(`{"\u0069ss":"` + other + `"}`), ReasonUnknownIssuer, "inner"},
+		{"iss twice", jws(`{"iss":"` + ours + `","iss":"` + other + `"}`), ReasonMalformed, "inner"},
+		{"no signature", encode([]byte(`{"alg":"none"}`)) + "." + encode([]byte(`{"iss":"`+other+`"}`)) + ".", ReasonMalformed, "inner"},
+		{"a part is missing", encode([]byte(`{"alg":"RS256"}`)) + "." + encode([]byte(`{"iss":"`+other+`"}`)), ReasonMalformed, "inner"},
+		{"a part too many", iss(other) + ".c2ln", ReasonMalformed, "inner"},
+		{"padded", iss(other) + "==", ReasonMalformed, "inner"},
+		{"payload broken off", jws(`{"iss":"` + other + `"`), ReasonMalformed, "inner"},
+		{"another kind of header", named(`{"typ":"JWT"}`, `{"iss":"`+other+`"}`), ReasonMalformed, "inner"},
+		{"no b64token", "a machine token", ReasonMalformed, ReasonMalformed},
+		{"too long", strings.Repeat("x", maxToken+1), ReasonMalformed, ReasonMalformed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, kind := range []struct {
+				issuers []string
+				want    string
+			}{{[]string{ours, google}, tt.known}, {nil, tt.unknown}} {
+				w, in := newFakeWorld(t, kind.issuers...)
+				want := "user of exchanged by exchanged"
+				switch kind.want {
+				case "exchange":
+				case "inner":
+					want = "user of " + tt.token + " by "
+				default:
+					want = kind.want
+				}
+				w.check(t, tt.token, want)
+				exchanged := map[bool][]string{true: {tt.token}}[kind.want == "exchange"]
+				asked := map[bool][]string{true: {tt.token}}[kind.want == "inner"]
+				w.exchanges(t, exchanged...)
+				if !slices.Equal(in.asked, asked) {
+					t.Errorf("the inner authenticator was asked about %q", in.asked)
+				}
+				if n := w.cache.Len(); n != len(exchanged) {
+					t.Errorf("%d tokens are remembered", n)
+				}
+			}
+		})
+	}
+}
+
+// TEX-02, AUTH-15: a token for a token, validated as any of this cluster.
+func TestExchangedTokenIsValidated(t *testing.T) {
+	p := newIDP(t, k1().jwk())
+	jwt := newWorld(t, p.authenticator())
+	w := newExchangeWorld(t, jwt.clock, jwt.cache, jwt.JWTAuthenticators)
+	good := jwt.token(t, k1(), p, "sub", "robot", "exp", jwt.clock.Now().Unix()+900)
+	w.endpoint.setAnswer(issue(good, 300))
+
+	result, err := w.Authenticate(t.Context(), "machine-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Result{
+		Identity: &identity.Identity{Name: "robot", Groups: []string{"dev", "ops"}},
+		Expires:  w.clock.Now().Add(300 * time.Second),
+		Bearer:   good,
+	}
+	if diff := cmp.Diff(want, result, cmpopts.IgnoreUnexported(Result{})); diff != "" {
+		t.Error(diff)
+	}
+	w.exchanges(t, "machine-1")
+	w.told(t, ExchangeOK)
+	for range 3 {
+		w.check(t, "machine-1", "robot by "+good)
+	}
+	w.exchanges(t)
+
+	// People on the same URL: the token tells them apart, and their own is
+	// what goes on.
+	w.check(t, jwt.token(t, k1(), p), "alice by ")
+	w.check(t, good, "robot by ") // without the verdict on machine-1
+	w.check(t, jwt.token(t, k1(), p, "aud", "proxy-b"), ReasonAudience)
+	w.check(t, jwt.token(t, k1(), p, "exp", 1), ReasonExpired)
+	w.exchanges(t)
+	w.told(t)
+
+	for name, tt := range map[string]struct {
+		answer string
+		want   string
+	}{
+		"another audience": {jwt.token(t, k1(), p, "aud", "proxy-b"), ReasonAudience},
+		"another issuer":   {jwt.token(t, k1(), p, "iss", "https://other.example.test"), ReasonUnknownIssuer},
+		"expired":          {jwt.token(t, k1(), p, "exp", w.clock.Now().Unix()), ReasonExpired},
+		"forged":           {jwt.token(t, signer{"k1", k2().alg, k2().key}, p), ReasonSignature},
+		"opaque":           {"opaque", ReasonMalformed},
+		"itself":           {"machine-itself", ReasonMalformed},
+	} {
+		w.endpoint.setAnswer(issue(tt.answer, 300))
+		bearer := "machine-" + strings.ReplaceAll(name, " ", "-")
+		for range 3 { // one exchange, remembered for five seconds
+			w.check(t, bearer, tt.want)
+		}
+		w.exchanges(t, bearer)
+		w.told(t, ExchangeInvalid)
+		w.clock.advance(refusedFor)
+		w.check(t, bearer, tt.want)
+		w.exchanges(t, bearer)
+		w.told(t, ExchangeInvalid)
+	}
+}
+
+// AUTH-16: what the provider refuses is a 401 in words of ours, remembered
+// for five seconds.
+func TestExchangeIsRefused(t *testing.T) {
+	w, in := newFakeWorld(t)
+	for _, status := range []int{400, 401, 403} {
+		w.endpoint.setAnswer(func(rw http.ResponseWriter, _ *http.Request) {
+			rw.WriteHeader(status)
+			_ = json.NewEncoder(rw).Encode(map[string]any{"error": "invalid_target", "error_description": "robot-7 is locked"})
+		})
+		for range 3 {
+			_, err := w.Authenticate(t.Context(), "machine-1")
+			if reasonOf(err) != ReasonExchange || err.Error() != "the token exchange was refused" {
+				t.Errorf("status %d: %v", status, err)
+			}
+		}
+		w.exchanges(t, "machine-1")
+		w.told(t, ExchangeRefused)
+		w.clock.advance(refusedFor)
+	}
+	if faults := w.IssuerFaults(); len(faults) != 0 || len(in.judgements()) != 0 {
+		t.Errorf("faults %q", faults)
+	}
+	w.endpoint.setAnswer(issue("exchanged", 3600))
+	w.check(t, "machine-1", "user of exchanged by exchanged")
+}
+
+// AUTH-13: the provider's trouble is a 503 with a notice, is not remembered,
+// and ends without a restart.
+func TestExchangeFaults(t *testing.T) {
+	w, in := newFakeWorld(t)
+	in.faults = []string{"https://idp.example.test: it is tired"}
+	name := w.endpoint.URL + "/token: "
+	for _, tt := range []struct {
+		name   string
+		answer http.HandlerFunc
+		want   string
+	}{
+		{"500", status(500, `{"error":"invalid_grant"}`), "it answered with status 500"},
+		{"429", status(429, `{"error":"invalid_grant"}`), "it answered with status 429"},
+		{"404 of a page", status(404, "no such page"), "it answered with status 404"},
+		{"redirect", func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, "/elsewhere", 307) }, "it answered with status 307"},
+		{"no JSON", status(200, "<html>"), "its answer to the token exchange cannot be read"},
+		{"no token", status(200, `{"token_type":"Bearer"}`), "its answer to the token exchange holds no usable token"},
+		{"a token with a line feed", issue("exchanged\r\nX-Remote-User: admin", 300), "it gave a token with bytes or a size that no bearer has"},
+		{"over 1 MiB", issue("a"+strings.Repeat("x", 1<<20), 300), "its answer is over 1 MiB"},
+		{"breaks off", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "the connection failed"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w.endpoint.setAnswer(tt.answer)
+			w.check(t, "machine-1", "unavailable")
+			w.told(t, ExchangeUnavailable)
+			want := []string{"https://idp.example.test: it is tired", name + tt.want}
+			if diff := cmp.Diff(want, w.IssuerFaults()); diff != "" {
+				t.Error(diff)
+			}
+			// A refusal is an answer: the trouble is over.
+			w.endpoint.setAnswer(status(400, `{"error":"invalid_grant"}`))
+			w.check(t, "machine-1", ReasonExchange)
+			if diff := cmp.Diff(want[:1], w.IssuerFaults()); diff != "" {
+				t.Error(diff)
+			}
+			w.told(t, ExchangeRefused)
+			w.clock.advance(refusedFor)
+		})
+	}
+}
+
+// TEX-02: a provider that hangs is a 503 within ten seconds.
+func TestExchangeHangs(t *testing.T) {
+	t.Parallel()
+	w, _ := newFakeWorld(t)
+	w.endpoint.setAnswer(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	began := time.Now()
+	w.check(t, "machine-1", "unavailable")
+	if took := time.Since(began); took > lookupLimit+2*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestNewExchangingNeedsAValidator(t *testing.T) {
+	if _, err := NewExchanging(ExchangingConfig{}, nil, nil, NewCache(0, nil)); err == nil {
+		t.Error("built on nothing")
+	}
+	type stranger struct{ Authenticator }
+	if _, err := NewExchanging(ExchangingConfig{}, stranger{}, nil, NewCache(0, nil)); err == nil {
+		t.Error("built on an authenticator whose verdicts it cannot have")
+	}
+}
+
+// AUTH-12: the end of a configuration drops its tokens and verdicts, and no
+// other's.
+func TestCloseDropsExchangedTokens(t *testing.T) {
+	c := newClock()
+	cache := NewCache(0, c.Now)
+	in := &fakeInner{verdict: func(token string) (answer, error) { return accepted(c, token), nil }}
+	one := newExchangeWorld(t, c, cache, in)
+	two := newExchangeWorld(t, c, cache, &fakeInner{verdict: in.verdict})
+	two.scope = newScope("uid-2", "hash-1")
+	one.check(t, "machine-1", "user of exchanged by exchanged")
+	one.exchanges(t, "machine-1")
+	two.endpoint.setAnswer(issue("exchanged-too", 3600))
+	two.check(t, "machine-1", "user of exchanged-too by exchanged-too") // no verdict is shared
+	two.exchanges(t, "machine-1")
+	if cache.Len() != 2 || cache.kept.tokens.Len() != 2 {
+		t.Fatalf("%d verdicts, %d tokens", cache.Len(), cache.kept.tokens.Len())
+	}
+	one.Close()
+	if !in.closed || cache.Len() != 1 || cache.kept.tokens.Len() != 1 {
+		t.Errorf("closed: %d verdicts, %d tokens", cache.Len(), cache.kept.tokens.Len())
+	}
+	two.check(t, "machine-1", "user of exchanged-too by exchanged-too")
+	two.exchanges(t)
+}
