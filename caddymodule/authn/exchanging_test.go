@@ -190,7 +190,9 @@ func TestExchangeFaults(t *testing.T) {
 		{"500", status(500, `{"error":"invalid_grant"}`), "it answered with status 500"},
 		{"429", status(429, `{"error":"invalid_grant"}`), "it answered with status 429"},
 		{"404 of a page", status(404, "no such page"), "it answered with status 404"},
-		{"redirect", func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, "/elsewhere", 307) }, "it answered with status 307"},
+		{"redirect", func(rw http.ResponseWriter, r *http.Request) {
+			http.Redirect(rw, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}, "it answered with status 307"},
 		{"no JSON", status(200, "<html>"), "its answer to the token exchange cannot be read"},
 		{"no token", status(200, `{"token_type":"Bearer"}`), "its answer to the token exchange holds no usable token"},
 		{"a token with a line feed", issue("exchanged\r\nX-Remote-User: admin", 300), "it gave a token with bytes or a size that no bearer has"},

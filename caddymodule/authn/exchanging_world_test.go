@@ -133,7 +133,7 @@ func newExchangeWorld(t testing.TB, c *clock, cache *Cache, in Authenticator) *e
 	w := &exchangeWorld{clock: c, endpoint: newTokenEndpoint(t, issue("exchanged", 3600))}
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.endpoint.Certificate().Raw}))
 	client, err := exchange.New(exchange.Config{
-		TokenURL: w.endpoint.URL + "/token?key=hidden", CertificateAuthority: ca, ClientID: "proxy-a", ClientSecret: clientSecret, Now: c.Now,
+		TokenURL: w.endpoint.URL + "/token?key=hidden", CertificateAuthority: ca, ClientID: "proxy-a", ClientSecret: exchangeSecret, Now: c.Now,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +153,7 @@ func newExchangeWorld(t testing.TB, c *clock, cache *Cache, in Authenticator) *e
 	return w
 }
 
-const clientSecret = "secret-of-the-client-0123456789"
+const exchangeSecret = "secret-of-the-client-0123456789"
 
 // newFakeWorld is an exchangeWorld over a fakeInner that accepts all.
 func newFakeWorld(t testing.TB, issuers ...string) (*exchangeWorld, *fakeInner) {
@@ -187,7 +187,7 @@ func (w *exchangeWorld) check(t testing.TB, token, want string) {
 	if got != want {
 		t.Errorf("got %q (%v), want %q", got, err, want)
 	}
-	for _, credential := range []string{token, clientSecret, "hidden", "exchanged"} {
+	for _, credential := range []string{token, exchangeSecret, "hidden", "exchanged"} {
 		if err != nil && len(credential) > 5 && strings.Contains(fmt.Sprintf("%v %+v", err, err), credential) {
 			t.Errorf("the error holds a credential: %v", err)
 		}
