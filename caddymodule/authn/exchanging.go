@@ -36,8 +36,8 @@ type ExchangingConfig struct {
 	// ForwardAccessToken uses the access token of an answer, the ID token is
 	// used otherwise.
 	ForwardAccessToken bool
-	// TTL is how long an exchanged token is kept whose end nobody told, above
-	// zero (token_cache_ttl).
+	// TTL is how long an exchanged token is kept whose end nobody told, at
+	// least a second (token_cache_ttl).
 	TTL time.Duration
 	// OnExchange, if not nil, is told how each exchange went: one of the
 	// Exchange constants. It must not block.
@@ -95,7 +95,7 @@ func NewExchanging(cfg ExchangingConfig, authenticator Authenticator, client *ex
 		scope:      newScope(string(cfg.UID), "token exchange "+cfg.Hash),
 		cache:      cache,
 		use:        exchange.Forward(cfg.ForwardAccessToken),
-		ttl:        cfg.TTL,
+		ttl:        max(cfg.TTL, time.Second),
 		onExchange: onExchange,
 	}, nil
 }
@@ -242,4 +242,6 @@ func (e *Exchanging) Close() {
 var (
 	_ Authenticator = (*Exchanging)(nil)
 	_ inner         = (*JWTAuthenticators)(nil)
+	_ inner         = (*OIDCProvider)(nil)
+	_ inner         = (*Kubernetes)(nil)
 )

@@ -1,8 +1,6 @@
 package authn
 
 import (
-	"encoding/json"
-	"strings"
 	"sync"
 	"time"
 
@@ -29,7 +27,7 @@ type keptToken struct {
 // fallback when neither is known. Nothing else is believed of a token that is
 // not verified yet: an early end is the most that it can bring about.
 func newKeptToken(token string, asked time.Time, life, fallback time.Duration) *keptToken {
-	end, known := ownExpiry(token)
+	end, known := claimedExpiry(token)
 	if life > 0 && (!known || asked.Add(life).Before(end)) {
 		end, known = asked.Add(life), true
 	}
@@ -38,24 +36,6 @@ func newKeptToken(token string, asked time.Time, life, fallback time.Duration) *
 	}
 	end = end.Round(0)
 	return &keptToken{token: token, end: end, renew: end.Add(-min(renewAhead, max(0, end.Sub(asked))/renewPart))}
-}
-
-// ownExpiry is the exp of a JWS. Nothing else is known to end.
-func ownExpiry(token string) (time.Time, bool) {
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 {
-		return time.Time{}, false
-	}
-	payload, ok := decodePart(parts[1])
-	if !ok {
-		return time.Time{}, false
-	}
-	c, err := peekClaims(payload)
-	if err != nil {
-		return time.Time{}, false
-	}
-	exp, ok := numericDate(json.RawMessage(c["exp"]))
-	return time.Unix(exp, 0), ok
 }
 
 // keptTokens remembers exchanged tokens by the bearers they were given for
