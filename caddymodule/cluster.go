@@ -3,7 +3,6 @@ package caddymodule
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -121,37 +120,6 @@ func (rt *runtime) connect(c, old *cluster) error {
 	return nil
 }
 
-// authScope is what the verdicts of an authenticator depend on beside the token
-// and the object (AUTH-12). An apiserver's are about it alone, as it is asked.
-func authScope(spec *k8swatch.Cluster) string {
-	if spec.Auth.ValidateAgainst == v1.ValidateKubernetes {
-		return spec.Auth.Hash + "/" + spec.CredentialID()
-	}
-	return spec.Auth.Hash
-}
-
-func (rt *runtime) authenticator(c *cluster) (authn.Authenticator, error) {
-	spec := c.spec
-	switch spec.Auth.ValidateAgainst {
-	case v1.ValidateKubernetes:
-		r, err := newReviewer(c)
-		if err != nil {
-			return nil, err
-		}
-		return authn.NewKubernetes(authn.KubernetesConfig{
-			UID: spec.UID, Hash: authScope(spec), TTL: rt.options.TokenCacheTTL, Review: r.review,
-		}, rt.cache), nil
-	case v1.ValidateJwtAuthenticators:
-		cfg := authn.Config{UID: spec.UID, Hash: authScope(spec)}
-		for _, j := range spec.Auth.JWT {
-			cfg.JWT = append(cfg.JWT, authn.JWT{Authenticator: j.Authenticator, Mapper: j.Mapper})
-		}
-		return authn.NewJWT(cfg, rt.keySets, rt.cache)
-	}
-	// Admission and compilation know the validators that there are.
-	return nil, fmt.Errorf("no authenticator for validate_against %q", spec.Auth.ValidateAgainst)
-}
-
 func newPair(spec *k8swatch.Cluster, cert *k8swatch.ClientCertificate) *upstream.Pair {
 	cfg := upstream.Config{Target: spec.Target, ServerName: spec.ServerName, RootCAs: spec.CA}
 	if cert != nil {
@@ -179,9 +147,7 @@ func (c *cluster) retire(next *cluster) {
 		c.probing.Retire()
 	}
 	if c.auth != nil && (next == nil || next.auth != c.auth) {
-		if closer, ok := c.auth.(interface{ Close() }); ok {
-			time.AfterFunc(requestDrain, closer.Close)
-		}
+		time.AfterFunc(requestDrain, func() { closeAuthenticator(c.auth) })
 	}
 }
 

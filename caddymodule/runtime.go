@@ -141,6 +141,7 @@ func newRuntime(o runtimeOptions) (*runtime, error) {
 		logger:   logger,
 		pending:  newChangeSet(),
 	}
+	rt.keySets.OnFaultChange = rt.issuerChanged
 	rt.prober = newProber(rt, o.ProbeInterval)
 	rt.prober.lead(false) // until requests are served with it
 	if err := rt.joinHub(); err != nil {

@@ -28,6 +28,18 @@ type Auth struct {
 	Hash string
 }
 
+// Issuers are those whose tokens are accepted, none where an apiserver decides.
+func (a *Auth) Issuers() []string {
+	if a.OIDC != nil {
+		return []string{a.OIDC.IssuerURL}
+	}
+	issuers := make([]string, 0, len(a.JWT))
+	for _, j := range a.JWT {
+		issuers = append(issuers, j.Authenticator.Issuer.URL)
+	}
+	return issuers
+}
+
 // JWT is one validated JWTAuthenticator with its compiled CEL.
 type JWT struct {
 	Authenticator apiserver.JWTAuthenticator
