@@ -2,10 +2,7 @@ package authn
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -73,6 +70,7 @@ func (k *Kubernetes) judge(ctx context.Context, token string) (answer, error) {
 		return answer{}, err
 	}
 	until := k.cache.now().Add(k.ttl)
+	// The apiserver takes the token for a good one: its exp may shorten that.
 	if exp, ok := claimedExpiry(token); ok && exp.Before(until) {
 		until = exp
 	}
@@ -99,26 +97,6 @@ func (r *Review) identity() *identity.Identity {
 		return &identity.Identity{TooLarge: true}
 	}
 	return &identity.Identity{Name: r.Name, Groups: distinct(slices.Clone(r.Groups)), EmptyName: isBlank(r.Name)}
-}
-
-// claimedExpiry is the exp of a token that was found to be good, if it shows one. It is
-// believed only to shorten what is remembered.
-func claimedExpiry(token string) (time.Time, bool) {
-	if !looksSigned(token) {
-		return time.Time{}, false
-	}
-	_, rest, _ := strings.Cut(token, ".")
-	payload, _, _ := strings.Cut(rest, ".")
-	decoded, err := base64.RawURLEncoding.DecodeString(payload)
-	if err != nil {
-		return time.Time{}, false
-	}
-	var c map[string]json.RawMessage
-	if json.Unmarshal(decoded, &c) != nil {
-		return time.Time{}, false
-	}
-	seconds, ok := numericDate(c["exp"])
-	return time.Unix(seconds, 0), ok
 }
 
 // Interface guard.

@@ -208,6 +208,26 @@ func (r *registered) expired(now time.Time) bool {
 
 func (r *registered) expiry() time.Time { return time.Unix(r.expires, 0) }
 
+// claimedExpiry is the exp of a JWS that nobody here has verified, if it shows
+// one. It may shorten what is remembered, and nothing else.
+func claimedExpiry(token string) (time.Time, bool) {
+	if !looksSigned(token) {
+		return time.Time{}, false
+	}
+	_, rest, _ := strings.Cut(token, ".")
+	part, _, _ := strings.Cut(rest, ".")
+	payload, ok := decodePart(part)
+	if !ok {
+		return time.Time{}, false
+	}
+	c, err := peekClaims(payload)
+	if err != nil {
+		return time.Time{}, false
+	}
+	exp, ok := numericDate(c["exp"])
+	return time.Unix(exp, 0), ok
+}
+
 // payload is what go-oidc is given to check: the registered claims under
 // their exact names and nothing else. It would refuse a token for the shape
 // of a claim nobody mapped (iat, _claim_sources), read names in any case, and
