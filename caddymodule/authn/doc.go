@@ -26,6 +26,12 @@
 //     most 100 keys. Nothing it writes comes back in an
 //     error or notice. It can say who its own users are, and nothing else: it
 //     shares no cache entry with another configuration.
+//   - A token is worth as much to whoever is asked about it as to its owner. It
+//     is classified first, and shown to the provider it is from and nobody
+//     else; what looks like JOSE and can be read in two ways is shown to
+//     nobody, and so is a JWT that is expired, for another audience, or not
+//     signed by the provider. Package idp bounds what is asked, so that a
+//     flood of random tokens is none for the provider.
 //   - What expressions make of a token is bounded: in what they may cost, in
 //     how many are run at once, per cluster and in all, and in the size of the
 //     identity (64 KiB, 1024 values; beyond that TooLarge, a 403). So are the
@@ -49,6 +55,29 @@
 // the keys at hand. The keys go on for an hour when they cannot be read
 // again; otherwise they are at most five minutes old whenever they are used.
 // A key that is withdrawn ends what was verified with it at the next read.
+//
+// # What an OidcProvider asks
+//
+// In this order; the first refusal ends it (AUTH-6, AUTH-7).
+//
+//	bearer                      claims_source UserInfo       Token
+//	-------------------------   --------------------------   -----------------
+//	JWS of the issuer           iss, aud, exp, signature;    the same, then its
+//	                            then /userinfo, same sub     own claims
+//	JWS of another issuer,      401                          401
+//	  or without iss
+//	JOSE that is ambiguous      401                          401
+//	opaque, or a JWE: enforce   introspection: active, aud,  401
+//	                            exp, iss; then /userinfo,
+//	                            same sub
+//	  cannot be introspected    401                          401
+//	  warn                      the same if it can be, else  401
+//	                            /userinfo alone
+//	  off                       /userinfo alone              401
+//
+// A 401 or 403 of /userinfo and an inactive token are a 401. Every other
+// answer that is not a JSON object with what was asked for is the provider's
+// fault; an object that breaks the rules for claims is a 401 for its user.
 //
 // # Compared with kube-apiserver 1.37
 //
