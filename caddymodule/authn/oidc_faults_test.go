@@ -276,3 +276,23 @@ func TestOIDCErrorsHoldNothing(t *testing.T) {
 		}
 	}
 }
+
+// AUTH-13: that the notice has to be written anew is told when it is so.
+func TestOIDCTellsOfFaults(t *testing.T) {
+	p := newIDP(t, k1().jwk())
+	w := newOIDCWorld(t, p, nil)
+	var told []string
+	w.keys.OnFaultChange = func(issuer string) { told = append(told, issuer) }
+	token := p.issue("opaque", alice(), w.active())
+	for range 2 {
+		p.userinfo.answers(status(500, ""))
+		w.unavailable(t, token, "it answered with status 500")
+		w.unavailable(t, token, "it answered with status 500")
+		p.userinfo.answers(nil)
+		w.check(t, token, "alice", "")
+		w.clock.advance(testTTL)
+	}
+	if want := []string{p.issuer, p.issuer, p.issuer, p.issuer}; !cmp.Equal(want, told) {
+		t.Errorf("told of %q", told)
+	}
+}
