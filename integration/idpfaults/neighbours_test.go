@@ -17,15 +17,7 @@ type neighbour struct {
 func newNeighbours(t *testing.T) []*neighbour {
 	var list []*neighbour
 	for _, w := range ways {
-		s, err := newSite(w)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(s.close)
-		if err := s.front.set(open); err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, &neighbour{s, "near-" + w.name})
+		list = append(list, &neighbour{openSite(t, w), "near-" + w.name})
 	}
 	return list
 }

@@ -1,6 +1,7 @@
 package idpfaults
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/oidc"
@@ -23,6 +24,11 @@ type way struct {
 var ways = []way{
 	{"jwt-discovery", oidc.Discovery, jwtAuthenticators, (*site).jwt, oidc.Alice},
 	{"jwt-keys", oidc.Keys, jwtAuthenticators, (*site).jwt, oidc.Alice},
+	{"oidc-discovery", oidc.Discovery, oidcProvider, (*site).jwt, oidc.Alice},
+	{"oidc-keys", oidc.Keys, oidcProvider, (*site).jwt, oidc.Alice},
+	{"oidc-userinfo", oidc.Userinfo, oidcProvider, (*site).jwt, oidc.Alice},
+	{"oidc-introspection", oidc.Introspection, oidcProvider, (*site).opaque, oidc.Alice},
+	{"exchange", oidc.Token, exchanging, (*site).machine, oidc.Robot},
 }
 
 // local says whether the way needs the endpoint for keys only, which are asked
@@ -75,8 +81,31 @@ func (s *site) close() {
 // behind is the URL of an endpoint behind the front.
 func (s *site) behind(url string) string { return strings.Replace(url, s.idp.Addr(), s.front.addr, 1) }
 
-func (s *site) jwt() string { return s.idp.Token(oidc.Alice, nil) }
+func (s *site) jwt() string     { return s.idp.Token(oidc.Alice, nil) }
+func (s *site) opaque() string  { return s.idp.OpaqueToken(oidc.Alice, oidc.OpaqueClientID) }
+func (s *site) machine() string { return s.idp.APIToken(oidc.Robot) }
 
 func jwtAuthenticators(s *site) *v1.AuthConfig {
 	return &v1.AuthConfig{ValidateAgainst: v1.ValidateJwtAuthenticators, JWT: []v1.JWTAuthenticator{proxy.Authenticator(s.idp)}}
+}
+
+// oidcProvider may introspect, and takes the tokens of people, which are for
+// ClientID.
+func oidcProvider(s *site) *v1.AuthConfig {
+	ca, secret := string(s.idp.CA.PEM), oidc.ClientSecret
+	return &v1.AuthConfig{ValidateAgainst: v1.ValidateOidcProvider, OidcProvider: &v1.OidcProvider{
+		Enabled: true, IssuerURL: s.idp.Issuer, CertificateAuthority: &ca,
+		ClientID: oidc.SecretClientID, ClientSecret: &secret, Audience: oidc.ClientID,
+		ClaimMappings: proxy.Authenticator(s.idp).ClaimMappings,
+	}}
+}
+
+// exchanging lets machines in beside people.
+func exchanging(s *site) *v1.AuthConfig {
+	auth := jwtAuthenticators(s)
+	auth.TokenExchange = &v1.TokenExchange{
+		Enabled: true, TokenURL: s.behind(fmt.Sprintf("https://%s/realm/oauth/token", s.idp.Addr())),
+		CertificateAuthority: string(s.idp.CA.PEM), ClientID: oidc.ClientID, Audience: oidc.ClientID,
+	}
+	return auth
 }

@@ -3,7 +3,11 @@ package idpfaults
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"maps"
 	"net/http"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -32,28 +36,58 @@ const (
 	noHang      = answerLimit + 8*time.Second
 )
 
-// cluster is a cluster in FrontProxy before that apiserver, with its
-// certificate.
-func cluster(api *kube.APIServer, name string, auth *v1.AuthConfig) []any {
-	object := proxy.FrontProxyCluster(ns, name, api.URL, api.PKI.ServerCA, prefix)
-	object.Spec.AuthConfig = auth
-	return []any{object, proxy.FrontProxySecret(ns, name, api.URL, frontProxyPair(api))}
-}
+// api is the apiserver behind all clusters but those of the hub. It refuses
+// nobody for asking at the same time as a thousand others.
+var api *kube.APIServer
 
-// frontProxyPair is one certificate for all clusters.
-func frontProxyPair(api *kube.APIServer) *pki.KeyPair {
-	pairs.Lock()
-	defer pairs.Unlock()
-	if pairs.of[api] == nil {
-		pairs.of[api] = pki.Must(api.FrontProxy())
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	// The provider's library logs each token that it refuses.
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	dir, err := os.MkdirTemp("", "idpfaults")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		api, err = kube.StartAPIServer(context.Background(), dir, kube.Options{ExtraArgs: []string{
+			"--enable-priority-and-fairness=false", "--max-requests-inflight=0", "--max-mutating-requests-inflight=0",
+		}})
 	}
-	return pairs.of[api]
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer api.Stop()
+	return m.Run()
 }
 
-var pairs = struct {
-	sync.Mutex
-	of map[*kube.APIServer]*pki.KeyPair
-}{of: map[*kube.APIServer]*pki.KeyPair{}}
+// cluster is a cluster in FrontProxy before an apiserver, with its certificate.
+func cluster(of *kube.APIServer, name string, auth *v1.AuthConfig) []any {
+	object := proxy.FrontProxyCluster(ns, name, of.URL, of.PKI.ServerCA, prefix)
+	object.Spec.AuthConfig = auth
+	return []any{object, proxy.FrontProxySecret(ns, name, of.URL, pki.Must(of.FrontProxy()))}
+}
+
+// world is a proxy with everything that looks at it.
+type world struct {
+	*caller
+	*statuses
+}
+
+// newWorld starts a proxy with a cluster for each site, by name.
+func newWorld(t *testing.T, o proxy.Options, sites map[string]*site) *world {
+	t.Helper()
+	o.Manifests = map[string]string{}
+	for name, s := range sites {
+		o.Manifests[name+".yaml"] = proxy.Manifests(cluster(api, name, s.auth(s))...)
+	}
+	w := watch(t, proxy.Start(t, o))
+	w.serving(t, slices.Collect(maps.Keys(sites))...)
+	return w
+}
+
+func watch(t *testing.T, px *proxy.Proxy) *world {
+	return &world{caller: newCaller(t, px), statuses: watchStatuses(t, px)}
+}
 
 // answer is how a request ended.
 type answer struct {
