@@ -19,7 +19,7 @@ const probeAgent = "proxyauth-probe"
 // certificate, or for nobody's.
 func (w *world) nobodyRanAsACertificate(t *testing.T) {
 	t.Helper()
-	for _, target := range []*kube.APIServer{w.main, w.flags, w.hub.APIServer} {
+	for _, target := range w.targets {
 		events, err := target.AuditEvents()
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/hub"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/oidc"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/proxy"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
@@ -16,7 +17,7 @@ import (
 // The way from Passthrough to FrontProxy and back (REC-7, TRUST-2) under load,
 // and what else the status can say, beside it.
 func TestREC7Migration(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, true, byJwtAuthenticators)
 	w.hub.Apply(t, w.cluster(prod, w.main), w.prepared(live, w.main, v1.ModeFrontProxy), w.secret(live, w.main, w.good))
 	w.ready(t, prod, time.Time{}, "True/Serving")
 	users := w.newLoad(t, prod)
@@ -52,6 +53,10 @@ var (
 	prod = key("team-a", "prod")
 	live = key("team-b", "live")
 )
+
+func byJwtAuthenticators(p *oidc.Provider) *v1.AuthConfig {
+	return &v1.AuthConfig{ValidateAgainst: v1.ValidateJwtAuthenticators, JWT: []v1.JWTAuthenticator{proxy.Authenticator(p)}}
+}
 
 func migrate(t *testing.T, w *world, users *load) {
 	began := time.Now()

@@ -40,16 +40,20 @@ const (
 )
 
 // world is a hub, a proxy that reads from it, and the apiservers behind the
-// proxy: main, flags, which is restarted, and the hub itself. They share their
-// authorities and know the identity provider.
+// proxy. They share their authorities and know the identity provider.
 type world struct {
 	ctx   context.Context
 	idp   *oidc.Provider
 	pki   *kube.PKI
 	hub   *hub.Hub
 	main  *kube.APIServer
-	flags *kube.APIServer
 	proxy *proxy.Proxy
+	// flags is restarted with other flags; nil in a world that is not wide.
+	flags *kube.APIServer
+	// targets are the apiservers that users reach.
+	targets []*kube.APIServer
+	// auth is the auth_config of all clusters.
+	auth *v1.AuthConfig
 
 	clusters *feed[v1.ProxyKubeApi]
 	events   *feed[corev1.Event]
@@ -59,16 +63,24 @@ type world struct {
 
 const settings = "probe_interval 5s\nupstream_client_ttl 2s"
 
-func newWorld(t *testing.T) *world {
+// newWorld starts a world. In a wide one users reach main, flags and the hub
+// itself, otherwise main alone.
+func newWorld(t *testing.T, wide bool, auth func(*oidc.Provider) *v1.AuthConfig) *world {
 	t.Helper()
 	w := &world{ctx: context.Background(), idp: oidc.Start(t, oidc.Options{})}
+	w.auth = auth(w.idp)
 	var err error
 	if w.pki, err = kube.NewPKI(); err != nil {
 		t.Fatal(err)
 	}
 	o := kube.Options{Etcd: kube.StartSharedEtcd(t), PKI: w.pki, AuthenticationConfig: kube.AuthenticationConfig(proxy.Authenticator(w.idp))}
-	w.main, w.flags, w.hub = kube.Start(t, o), kube.Start(t, o), hub.Start(t, o)
-	for _, target := range []*kube.APIServer{w.main, w.flags, w.hub.APIServer} {
+	w.main, w.hub = kube.Start(t, o), hub.Start(t, o)
+	w.targets = []*kube.APIServer{w.main}
+	if wide {
+		w.flags = kube.Start(t, o)
+		w.targets = append(w.targets, w.flags, w.hub.APIServer)
+	}
+	for _, target := range w.targets {
 		w.known(t, target)
 		target.Kubectl(t, "").MustRun(t, "create", "clusterrolebinding", "users", "--clusterrole=view", "--user="+idpName, "--user="+prefixedName)
 	}
@@ -99,7 +111,7 @@ func (w *world) pair(ca *pki.CA, commonName string, organization ...string) *pki
 // cluster is an object in Passthrough, without prefixes.
 func (w *world) cluster(key types.NamespacedName, target *kube.APIServer) *v1.ProxyKubeApi {
 	c := proxy.Cluster(key.Namespace, key.Name, target.URL, w.pki.ServerCA)
-	c.Spec.AuthConfig = &v1.AuthConfig{ValidateAgainst: v1.ValidateJwtAuthenticators, JWT: []v1.JWTAuthenticator{proxy.Authenticator(w.idp)}}
+	c.Spec.AuthConfig = w.auth
 	return c
 }
 
