@@ -21,7 +21,7 @@ func TestWrongAudienceIsToldAndCounted(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	c := &cluster{
 		spec:     &k8swatch.Cluster{Key: k8swatch.Key{Namespace: "team-a", Name: "prod"}, Auth: k8swatch.Auth{ValidateAgainst: "TestWrongAudience"}},
-		audience: &audienceWarning{logger: zap.New(core)},
+		audience: &occasionalWarning{logger: zap.New(core)},
 	}
 	counted := func(result string) float64 { return valueOf(t, authentications, "TestWrongAudience", result) }
 	for range 3 {
@@ -34,7 +34,7 @@ func TestWrongAudienceIsToldAndCounted(t *testing.T) {
 	if counted("wrong_audience") != 3 || counted("ok") != 1 {
 		t.Errorf("counted %v and %v", counted("wrong_audience"), counted("ok"))
 	}
-	c.audience.last.Store(time.Now().Add(-audienceWarningPause).UnixNano())
+	c.audience.last.Store(time.Now().Add(-warningPause).UnixNano())
 	c.authenticated(&authn.Result{WrongAudience: true})
 	told := logs.FilterMessageSnippet("not for the audience").All()
 	if len(told) != 2 || !strings.Contains(told[1].ContextMap()["cluster"].(string), "team-a/prod") {

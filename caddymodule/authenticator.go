@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"go.uber.org/zap"
+
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/exchange"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
@@ -39,10 +41,15 @@ func (rt *runtime) authenticator(c *cluster) (authn.Authenticator, error) {
 		closeAuthenticator(inner)
 		return nil, fmt.Errorf("making a client for token_exchange: %w", err)
 	}
+	misconfigured := &occasionalWarning{logger: rt.logger}
 	auth, err := authn.NewExchanging(authn.ExchangingConfig{
 		UID: spec.UID, Hash: authScope(spec), TTL: rt.options.TokenCacheTTL,
 		ForwardAccessToken: e.ForwardAccessToken,
 		OnExchange:         func(result string) { tokenExchanges.WithLabelValues(result).Inc() },
+		OnMisconfigured: func(code string) {
+			misconfigured.warn("the token exchange is refused for a reason that lies in token_exchange, not in the token",
+				zap.Stringer("cluster", spec.Key), zap.String("token_url", client.Name()), zap.String("error", code))
+		},
 	}, inner, client, rt.cache)
 	if err != nil {
 		closeAuthenticator(inner)

@@ -46,7 +46,8 @@ type cluster struct {
 	certSet  string
 	reach    *reachability
 	heard    *hearsay
-	audience *audienceWarning
+	// audience warns of tokens that are not for it.
+	audience *occasionalWarning
 	streams  *upstream.Group
 	// via is the pseudonym of this cluster in Via headers (URL-6); viaHTTP1 and
 	// viaHTTP2 are the entry of nearly all requests, shared between them.
@@ -93,7 +94,7 @@ func (rt *runtime) assemble(spec *k8swatch.Cluster, old *cluster) *cluster {
 	}
 	rt.takeTrust(c, old)
 	if c.audience = old.audience; c.audience == nil {
-		c.audience = &audienceWarning{logger: rt.logger}
+		c.audience = &occasionalWarning{logger: rt.logger}
 	}
 	return c
 }

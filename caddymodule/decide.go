@@ -9,6 +9,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+	"go.uber.org/zap"
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/access"
@@ -174,7 +175,7 @@ func (c *cluster) authenticated(result *authn.Result) {
 	method, outcome := string(c.spec.Auth.ValidateAgainst), "ok"
 	if result.WrongAudience {
 		outcome = "wrong_audience"
-		c.audience.warn(c.spec.Key)
+		c.audience.warn("a token that is not for the audience of the cluster was accepted: audience_validation is warn", zap.Stringer("cluster", c.spec.Key))
 	}
 	authentications.WithLabelValues(method, outcome).Inc()
 }

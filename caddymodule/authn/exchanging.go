@@ -42,6 +42,10 @@ type ExchangingConfig struct {
 	// OnExchange, if not nil, is told how each exchange went: one of the
 	// Exchange constants. It must not block.
 	OnExchange func(result string)
+	// OnMisconfigured, if not nil, is told of a refusal that is about the
+	// configuration rather than the bearer, with the OAuth error, which is of
+	// a fixed list. It must not block.
+	OnMisconfigured func(code string)
 }
 
 // Exchanging accepts the long-lived tokens of machines, next to what another
@@ -64,6 +68,8 @@ type Exchanging struct {
 	use        exchange.Forward
 	ttl        time.Duration
 	onExchange func(string)
+	// onMisconfigured may be nil.
+	onMisconfigured func(string)
 }
 
 // inner is what an Exchanging builds on: any validator of this package.
@@ -97,6 +103,8 @@ func NewExchanging(cfg ExchangingConfig, authenticator Authenticator, client *ex
 		use:        exchange.Forward(cfg.ForwardAccessToken),
 		ttl:        max(cfg.TTL, time.Second),
 		onExchange: onExchange,
+
+		onMisconfigured: cfg.OnMisconfigured,
 	}, nil
 }
 
@@ -166,6 +174,9 @@ func (e *Exchanging) exchange(ctx context.Context, token string, renewing bool) 
 		return newKeptToken(issued.Value, asked, issued.Life, e.ttl), nil
 	case errors.As(err, &refused):
 		e.onExchange(ExchangeRefused)
+		if refused.Misconfigured() && e.onMisconfigured != nil {
+			e.onMisconfigured(refused.Code)
+		}
 		return nil, errExchange
 	}
 	e.onExchange(ExchangeUnavailable)

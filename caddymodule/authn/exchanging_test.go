@@ -219,6 +219,32 @@ func TestExchangeFaults(t *testing.T) {
 	}
 }
 
+// A refusal that lies in token_exchange is told, in the words of the standards
+// alone; one that is about the bearer is nobody's concern but the caller's.
+func TestExchangeTellsOfItsConfiguration(t *testing.T) {
+	t.Parallel()
+	for answer, want := range map[string]string{
+		`{"error":"invalid_client"}`:         "invalid_client",
+		`{"error":"unauthorized_client"}`:    "unauthorized_client",
+		`{"error":"unsupported_grant_type"}`: "unsupported_grant_type",
+		`{"error":"invalid_scope"}`:          "invalid_scope",
+		`{"error":"invalid_target"}`:         "invalid_target",
+		`{"error":"invalid_grant"}`:          "",
+		`{"error":"invalid_request"}`:        "", // as some answer to a bad bearer
+		`{"error":"access_denied"}`:          "",
+		`{"error":"word.of.the.provider"}`:   "",
+	} {
+		w, _ := newFakeWorld(t)
+		told := ""
+		w.onMisconfigured = func(code string) { told = code }
+		w.endpoint.setAnswer(status(400, answer))
+		w.check(t, "machine-1", ReasonExchange)
+		if told != want {
+			t.Errorf("%s: told %q, want %q", answer, told, want)
+		}
+	}
+}
+
 // TEX-02: a provider that hangs is a 503 within ten seconds.
 func TestExchangeHangs(t *testing.T) {
 	t.Parallel()

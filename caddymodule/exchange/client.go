@@ -81,6 +81,18 @@ type Refused struct {
 
 func (r *Refused) Error() string { return "the token exchange was refused" }
 
+// Misconfigured reports whether the error is about the client and what it asks
+// for rather than about the subject token: the same would be answered to every
+// bearer.
+func (r *Refused) Misconfigured() bool {
+	switch r.Code {
+	case "invalid_client", "unauthorized_client", "unsupported_grant_type", "unsupported_token_type",
+		"invalid_scope", "invalid_target", "invalid_resource":
+		return true
+	}
+	return false
+}
+
 // Client exchanges tokens at one endpoint. It is safe for concurrent use.
 type Client struct {
 	config Config
