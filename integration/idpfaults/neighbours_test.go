@@ -2,6 +2,8 @@ package idpfaults
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -56,4 +58,45 @@ func (w *world) measureUntil(t *testing.T, ctx context.Context, list []*neighbou
 	}
 	wg.Wait()
 	return all
+}
+
+// measures are the times of answers by cluster.
+type measures map[string][]time.Duration
+
+// part is the time within which that part of the answers came.
+func (m measures) part(name string, part float64) time.Duration {
+	times := slices.Sorted(slices.Values(m[name]))
+	return times[int(part*float64(len(times)-1))]
+}
+
+// hold says what neighbours had to wait while others had faults. Who waits for
+// the provider of another does so for its limits, five seconds and ten; a single
+// answer may be late because the machine is busy.
+func (m measures) hold(t *testing.T) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		t.Logf("%s: %d answers, half of them within %v, 95 %% within %v, all within %v", name, len(m[name]), m.part(name, 0.5), m.part(name, 0.95), m.part(name, 1))
+		if m.part(name, 0.95) > answerLimit/4 || m.part(name, 1) > answerLimit {
+			t.Errorf("%s: its requests wait for the faults of other clusters", name)
+		}
+	}
+	if len(m) == 0 {
+		t.Error("nothing was measured")
+	}
+}
+
+// compare holds the answers during faults against those before.
+func (m measures) compare(t *testing.T, before measures) {
+	t.Helper()
+	for name := range m {
+		if len(before[name]) == 0 {
+			t.Errorf("%s: nothing was measured before the faults", name)
+			continue
+		}
+		was, is := before.part(name, 0.5), m.part(name, 0.5)
+		t.Logf("%s: half of the answers within %v before, %v during the faults", name, was, is)
+		if is > 20*was && is > time.Second {
+			t.Errorf("%s: the faults of other clusters slow it down", name)
+		}
+	}
 }

@@ -1,7 +1,6 @@
 package idpfaults
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/oidc"
@@ -29,6 +28,8 @@ var ways = []way{
 	{"oidc-userinfo", oidc.Userinfo, oidcProvider, (*site).jwt, oidc.Alice},
 	{"oidc-introspection", oidc.Introspection, oidcProvider, (*site).opaque, oidc.Alice},
 	{"exchange", oidc.Token, exchanging, (*site).machine, oidc.Robot},
+	{"exchange-keys", oidc.Keys, exchanging, (*site).machine, oidc.Robot},
+	{"exchange-userinfo", oidc.Userinfo, exchangingOIDC, (*site).machine, oidc.Robot},
 }
 
 // local says whether the way needs the endpoint for keys only, which are asked
@@ -103,9 +104,25 @@ func oidcProvider(s *site) *v1.AuthConfig {
 // exchanging lets machines in beside people.
 func exchanging(s *site) *v1.AuthConfig {
 	auth := jwtAuthenticators(s)
-	auth.TokenExchange = &v1.TokenExchange{
-		Enabled: true, TokenURL: s.behind(fmt.Sprintf("https://%s/realm/oauth/token", s.idp.Addr())),
-		CertificateAuthority: string(s.idp.CA.PEM), ClientID: oidc.ClientID, Audience: oidc.ClientID,
-	}
+	auth.TokenExchange = exchange(s)
 	return auth
+}
+
+// exchangingOIDC is the same, with the claims of userinfo.
+func exchangingOIDC(s *site) *v1.AuthConfig {
+	auth := oidcProvider(s)
+	auth.TokenExchange = exchange(s)
+	auth.TokenExchange.Forward = v1.ForwardAccessToken
+	return auth
+}
+
+func exchange(s *site) *v1.TokenExchange {
+	url := s.idp.Issuer + "/oauth/token"
+	if s.endpoint == oidc.Token {
+		url = s.behind(url)
+	}
+	return &v1.TokenExchange{
+		Enabled: true, TokenURL: url, CertificateAuthority: string(s.idp.CA.PEM),
+		ClientID: oidc.ClientID, Audience: oidc.ClientID,
+	}
 }
