@@ -58,7 +58,8 @@ func (r *reviewer) review(ctx context.Context, token string) (*authn.Review, err
 
 // reviewError is nil for a review that names somebody, and a 401 for a token
 // that the apiserver refuses and for no other reason: what keeps the apiserver
-// from an answer does not make a login wrong. A fault of the apiserver has an idp.Fault in its tree.
+// from an answer does not make a login wrong. A fault of the apiserver has an
+// idp.Fault in its tree.
 func reviewError(code int, err error) error {
 	switch {
 	case errors.Is(err, probe.ErrAnonymous):

@@ -1,5 +1,5 @@
 // Package probe asks an apiserver whether it honours the proxy, what it takes a
-// client certificate for, and whether it answers.
+// client certificate for, whose a caller's token is, and whether it answers.
 //
 // Check, one probe, is a SelfSubjectReview sent as the relay would send a request:
 // over the same connection, with the same certificate, and with an identity
@@ -15,7 +15,8 @@
 //
 // CheckClientCert is for a certificate that must be nobody's: it asks whom the
 // apiserver sees in a request with that certificate and no other credential.
-// Reach asks whether there is an apiserver at all, as nobody.
+// Review asks whom it sees in a request with a caller's token (AUTH-8). Reach asks
+// whether there is an apiserver at all, as nobody.
 //
 // # Threat model
 //
@@ -28,5 +29,6 @@
 // at all: the answer is bounded, no redirect is followed, and what it says
 // about who it saw is made printable and short before it reaches a status or a
 // log. It is not asked to prove more than it must: an apiserver that lies about
-// honouring the proxy harms itself alone.
+// honouring the proxy, or about who its callers are, harms itself alone. A caller's
+// token goes to it and nowhere else, and is in no error.
 package probe

@@ -182,10 +182,18 @@ func (c *Cache) observe(result string) {
 
 // lookup returns what is remembered of a token.
 func (c *Cache) lookup(key *cacheKey) (result *Result, err error, ok bool) {
+	result, err, ok = c.recall(key)
+	if !ok {
+		c.observe(CacheMiss)
+	}
+	return result, err, ok
+}
+
+// recall is lookup by one who looks elsewhere before it is a miss.
+func (c *Cache) recall(key *cacheKey) (result *Result, err error, ok bool) {
 	result, err, ok = c.get(key)
 	switch {
 	case !ok:
-		c.observe(CacheMiss)
 	case err != nil:
 		c.observe(CacheRefused)
 	default:

@@ -32,6 +32,9 @@
 //     nobody, and so is a JWT that is expired, for another audience, or not
 //     signed by the provider. Package idp bounds what is asked, so that a
 //     flood of random tokens is none for the provider.
+//   - With Kubernetes the target of the cluster is the one who is asked, and gets
+//     every bearer that is well formed, as it does from the relay. What it says
+//     counts for the cluster and the connection that it was asked over.
 //   - What expressions make of a token is bounded: in what they may cost, in
 //     how many are run at once, per cluster and in all, and in the size of the
 //     identity (64 KiB, 1024 values; beyond that TooLarge, a 403). So are the

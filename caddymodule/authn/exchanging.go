@@ -59,11 +59,12 @@ type ExchangingConfig struct {
 // whenever the verdict on it has lapsed. It is safe for concurrent use.
 type Exchanging struct {
 	inner inner
-	// issuers are those of the inner one.
-	issuers []string
-	client  *exchange.Client
-	scope   scope
-	cache   *Cache
+	// issuers and innerScope are those of the inner one.
+	issuers    []string
+	innerScope scope
+	client     *exchange.Client
+	scope      scope
+	cache      *Cache
 
 	use        exchange.Forward
 	ttl        time.Duration
@@ -75,6 +76,8 @@ type Exchanging struct {
 // inner is what an Exchanging builds on: any validator of this package.
 type inner interface {
 	validator
+	// remembers is the scope of its verdicts on bearers.
+	remembers() scope
 	Refresh()
 	IssuerFaults() []string
 	Close()
@@ -94,9 +97,10 @@ func NewExchanging(cfg ExchangingConfig, authenticator Authenticator, client *ex
 		onExchange = func(string) {}
 	}
 	return &Exchanging{
-		inner:   in,
-		issuers: in.issuers(),
-		client:  client,
+		inner:      in,
+		issuers:    in.issuers(),
+		innerScope: in.remembers(),
+		client:     client,
 		// Not that of the inner one: a verdict there is on the bearer itself.
 		scope:      newScope(string(cfg.UID), "token exchange "+cfg.Hash),
 		cache:      cache,
@@ -114,25 +118,29 @@ func NewExchanging(cfg ExchangingConfig, authenticator Authenticator, client *ex
 // inner authenticator decides, and the provider of the exchange still sees
 // none of them.
 func (e *Exchanging) Authenticate(ctx context.Context, token string) (*Result, error) {
+	// What is remembered went the right way when it was new.
+	key := cacheKey{scope: e.scope, token: digest(token)}
+	if result, err, ok := e.cache.recall(&key); ok {
+		return result, err
+	}
+	direct := cacheKey{scope: e.innerScope, token: key.token}
+	if result, err, ok := e.cache.recall(&direct); ok {
+		return result, err
+	}
 	kind, issuer := classify(token)
 	switch {
 	case kind == opaque, kind == signedAnonymous:
-		return e.exchanged(ctx, token)
-	case e.issuers == nil && validToken(token):
+		return e.exchanged(ctx, key, token)
+	case e.issuers == nil && validToken(token), slices.Contains(e.issuers, issuer):
 		return e.inner.Authenticate(ctx, token)
 	case kind == malformed:
 		return nil, errMalformed
-	case slices.Contains(e.issuers, issuer):
-		return e.inner.Authenticate(ctx, token)
 	}
 	return nil, errUnknownIssuer
 }
 
-func (e *Exchanging) exchanged(ctx context.Context, token string) (*Result, error) {
-	key := cacheKey{scope: e.scope, token: digest(token)}
-	if result, err, ok := e.cache.lookup(&key); ok {
-		return result, err
-	}
+func (e *Exchanging) exchanged(ctx context.Context, key cacheKey, token string) (*Result, error) {
+	e.cache.observe(CacheMiss)
 	return e.cache.load(ctx, key, func(ctx context.Context) (answer, error) { return e.validate(ctx, &key, token) })
 }
 
@@ -153,7 +161,7 @@ func (e *Exchanging) validate(ctx context.Context, key *cacheKey, token string) 
 	case err == nil:
 		return e.accept(ctx, key, fresh)
 	case kept != nil && !isRefusal(err):
-		return e.judge(ctx, kept, now.Add(renewPause)) // it goes on to its end
+		return e.judge(ctx, kept, e.cache.now().Add(renewPause)) // it goes on to its end
 	}
 	e.cache.kept.remove(key)
 	return answer{}, err

@@ -291,3 +291,31 @@ func TestCloseDropsExchangedTokens(t *testing.T) {
 	two.check(t, "machine-1", "user of exchanged-too by exchanged-too")
 	two.exchanges(t)
 }
+
+// Each request is one look into the cache, whichever way its bearer goes.
+func TestExchangingCountsLookups(t *testing.T) {
+	p := newIDP(t, k1().jwk())
+	jwt := newWorld(t, p.authenticator())
+	w := newExchangeWorld(t, jwt.clock, jwt.cache, jwt.JWTAuthenticators)
+	w.endpoint.setAnswer(issue(jwt.token(t, k1(), p), 300))
+	var seen []string
+	jwt.cache.OnLookup = func(result string) { seen = append(seen, result) }
+	for _, bearer := range []string{"machine-1", jwt.token(t, k1(), p, "n", 1)} {
+		seen = nil
+		for range 2 {
+			if _, err := w.Authenticate(t.Context(), bearer); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(seen, []string{CacheMiss, CacheHit}) {
+			t.Errorf("counted %q", seen)
+		}
+	}
+	w.endpoint.setAnswer(status(400, `{"error":"invalid_grant"}`))
+	seen = nil
+	w.check(t, "machine-2", ReasonExchange)
+	w.check(t, "machine-2", ReasonExchange)
+	if !slices.Equal(seen, []string{CacheMiss, CacheRefused}) {
+		t.Errorf("counted %q", seen)
+	}
+}

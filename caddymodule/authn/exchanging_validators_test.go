@@ -45,6 +45,10 @@ func TestExchangeOverOIDC(t *testing.T) {
 	if n := p.introspection.calls(); n != 1 {
 		t.Errorf("%d introspected", n)
 	}
+	// The verdict is not one on the bearer itself.
+	if _, err := o.OIDCProvider.Authenticate(t.Context(), "machine-2"); !isRefusal(err) {
+		t.Errorf("the validator took the bearer for what it was exchanged for: %v", err)
+	}
 }
 
 // AUTH-14, AUTH-15 over Kubernetes: the apiserver reviews what a machine's

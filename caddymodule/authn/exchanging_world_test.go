@@ -98,6 +98,7 @@ func (f *fakeInner) judge(_ context.Context, token string) (answer, error) {
 }
 
 func (f *fakeInner) issuers() []string      { return f.names }
+func (f *fakeInner) remembers() scope       { return newScope("inner", "") }
 func (f *fakeInner) Refresh()               {}
 func (f *fakeInner) IssuerFaults() []string { return slices.Clone(f.faults) }
 func (f *fakeInner) Close()                 { f.closed = true }

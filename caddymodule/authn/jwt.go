@@ -148,6 +148,9 @@ func (a *JWTAuthenticators) issuers() []string {
 	return issuers
 }
 
+// remembers implements inner.
+func (a *JWTAuthenticators) remembers() scope { return a.scope }
+
 // unverified is a token that an authenticator may accept, by what it says of
 // itself.
 type unverified struct {

@@ -80,6 +80,9 @@ func (k *Kubernetes) judge(ctx context.Context, token string) (answer, error) {
 // issuers implements validator: which tokens it accepts the apiserver knows.
 func (k *Kubernetes) issuers() []string { return nil }
 
+// remembers implements inner.
+func (k *Kubernetes) remembers() scope { return k.scope }
+
 // Refresh does nothing: an apiserver is asked with a token only.
 func (k *Kubernetes) Refresh() {}
 

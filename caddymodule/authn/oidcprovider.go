@@ -150,6 +150,9 @@ func (p *OIDCProvider) judge(ctx context.Context, token string) (answer, error) 
 // issuers implements validator.
 func (p *OIDCProvider) issuers() []string { return []string{p.verifier.issuer} }
 
+// remembers implements inner.
+func (p *OIDCProvider) remembers() scope { return p.scope }
+
 // presented is a token that the provider may have issued.
 type presented struct {
 	token string

@@ -84,8 +84,8 @@ func NewLimiter(now func() time.Time, onChange func()) *Limiter {
 // nil for a token that is good, an error with a Fault in its tree when the
 // endpoint gave no usable answer, any other error for a token that is refused.
 // A token that is not asked about gets a Fault, or the last error with one.
-// verified says that the endpoint is known to have issued the token, so that it is no
-// random text. It waits for its turn until ctx ends.
+// verified says that the endpoint is known to have issued the token, so that it
+// is no random text. It waits for its turn until ctx ends.
 func (l *Limiter) Ask(ctx context.Context, token string, verified bool, ask func(context.Context) error) error {
 	digest := sha256.Sum256([]byte(token))
 	class := l.class(verified, digest)
