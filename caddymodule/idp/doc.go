@@ -20,4 +20,7 @@
 //   - A provider that fails is not hammered either, and is asked again within
 //     a moment of being back.
 //   - Tokens are kept as digests, and no error holds a piece of one.
+//
+// Whoever is asked about tokens in another way, as an apiserver is, can be kept
+// within the same bounds: that is what a Limiter is for.
 package idp
