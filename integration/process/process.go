@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -160,13 +161,30 @@ func (p *Process) LogTail(lines int) string {
 
 var errNotFree = errors.New("no free port")
 
-// FreePort is a TCP port of 127.0.0.1 that was free a moment ago. Another
-// process may take it before the server listens: callers retry.
+// FreePort is a TCP port of 127.0.0.1 that was free a moment ago, and that no
+// test process is given again while this one runs: servers that listen with
+// SO_REUSEPORT, as Caddy's do, would share it without an error. Another program may
+// still take it before the server listens: callers retry.
 func FreePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("%w: %w", errNotFree, err)
+	for range maxPortTries {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return 0, fmt.Errorf("%w: %w", errNotFree, err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		l.Close()
+		// An abstract socket ends with its process, whatever ends that.
+		if claim, err := net.Listen("unix", fmt.Sprintf("@proxyauthk8s-test-port-%d", port)); err == nil {
+			claims.Store(port, claim) // one that nothing refers to is closed
+			return port, nil
+		} else if !errors.Is(err, syscall.EADDRINUSE) {
+			return 0, fmt.Errorf("%w: %w", errNotFree, err)
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return 0, errNotFree
 }
+
+const maxPortTries = 100
+
+// claims are what FreePort holds, by port.
+var claims sync.Map
