@@ -109,6 +109,7 @@ func newWorld() (*world, error) {
 		return nil, err
 	}
 	for mode, o := range map[v1.UpstreamMode]rawserver.Options{v1.ModeFrontProxy: {}, v1.ModePassthrough: {NoIdentity: true}} {
+		o.Protocols = []string{"http/1.1"} // its bytes can be looked at
 		if w.records[mode], err = rawserver.New(o); err != nil {
 			return nil, err
 		}
