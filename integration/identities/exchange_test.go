@@ -78,7 +78,17 @@ func TestTEX02Answers(t *testing.T) {
 			defer w.idp.Repair()
 			elsewhere := w.idp.Calls(oidc.Elsewhere)
 			w.idp.SetFault(oidc.Token, tt.fault)
-			bearer := w.idp.APIToken(oidc.Robot)
+			bearer, result := w.idp.APIToken(oidc.Robot), "invalid"
+			switch {
+			case tt.code == http.StatusOK:
+				result = "ok"
+			case tt.text == exchangeRefused:
+				result = "refused"
+			case tt.text == unavailable:
+				result = "unavailable"
+			}
+			series := `proxyauth_token_exchange_total{result="` + result + `"}`
+			counted := counter(t, w.px, series)
 			for _, f := range recorded {
 				up := w.records[f.mode]
 				up.Reset()
@@ -94,6 +104,9 @@ func TestTEX02Answers(t *testing.T) {
 				if strings.Contains(a.Body, text[:16]) || strings.Contains(strings.Join(a.Header["Warning"], ""), text[:16]) {
 					t.Errorf("the provider's words are passed on: %s", a.Body)
 				}
+			}
+			if n := counter(t, w.px, series) - counted; n != len(recorded) {
+				t.Errorf("%d exchanges are counted as %s, want %d", n, result, len(recorded))
 			}
 			// A human on the same URL needs no exchange.
 			if a := ask(t, w.px, "h2", "basic"+recFrontProxy.suffix, "/api", w.idp.Token(oidc.Alice, nil)); a.Code != http.StatusOK {

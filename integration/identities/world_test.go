@@ -46,8 +46,11 @@ type world struct {
 	px *proxy.Proxy
 }
 
-// shared is the world, made at first use.
-var shared = sync.OnceValues(newWorld)
+// shared is the world, made at first use, and begun whether it was.
+var (
+	shared = sync.OnceValues(newWorld)
+	begun  bool
+)
 
 var dir string
 
@@ -60,6 +63,9 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	code := m.Run()
+	if !begun {
+		return code
+	}
 	w, err := shared()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -98,6 +104,7 @@ func get(t *testing.T) *world {
 }
 
 func newWorld() (*world, error) {
+	begun = true
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	w := &world{records: map[v1.UpstreamMode]*rawserver.Server{}}
