@@ -49,18 +49,24 @@ func count(list []bearer, cluster string) map[string]int {
 	return n
 }
 
-// wantCalls holds the calls for good tokens against one for each.
-func wantCalls(t *testing.T, g *target, before map[oidc.Endpoint]int, tokens map[string]int) {
-	want := map[oidc.Endpoint]int{oidc.Discovery: 1, oidc.Keys: 1}
+// wantCalls holds the calls for good tokens against one for each, and the keys
+// read once and again when they are old.
+func wantCalls(t *testing.T, g *target, before map[oidc.Endpoint]int, took time.Duration, tokens map[string]int) {
+	want := map[oidc.Endpoint]int{}
 	switch g.name {
 	case "oidc":
 		want[oidc.Userinfo], want[oidc.Introspection] = tokens["JWT"]+tokens["opaque"], tokens["opaque"]
 	case "exchange":
 		want[oidc.Token] = tokens["API token"]
 	}
-	for _, e := range []oidc.Endpoint{oidc.Discovery, oidc.Keys, oidc.Userinfo, oidc.Introspection, oidc.Token, oidc.Elsewhere, oidc.Other} {
+	for _, e := range []oidc.Endpoint{oidc.Userinfo, oidc.Introspection, oidc.Token, oidc.Elsewhere, oidc.Other} {
 		if got := g.since(before, e); got != want[e] {
 			t.Errorf("%s: %d calls of %s for good tokens, want %d", g.name, got, e, want[e])
+		}
+	}
+	for _, e := range []oidc.Endpoint{oidc.Discovery, oidc.Keys} {
+		if got, most := g.since(before, e), 1+oldKeys(took); got < 1 || got > most {
+			t.Errorf("%s: %d calls of %s for good tokens within %v, at most %d", g.name, got, e, took, most)
 		}
 	}
 }
@@ -87,9 +93,12 @@ func wantFewCalls(t *testing.T, g *target, before map[oidc.Endpoint]int, took ti
 	}
 }
 
-// keyReads is how often keys may be read in some time: once a minute for
-// unknown ones, and now and then since they are old.
-func keyReads(d time.Duration) int { return 1 + int(d/time.Minute) + int(d/(4*time.Minute)) }
+// oldKeys is how often keys are read in some time since they are old.
+func oldKeys(d time.Duration) int { return int(d / (4 * time.Minute)) }
+
+// keyReads is how often keys may be read in some time, once a minute for
+// unknown ones included.
+func keyReads(d time.Duration) int { return 1 + int(d/time.Minute) + oldKeys(d) }
 
 var residentLines = regexp.MustCompile(`(?s)VmHWM:\s+(\d+) kB.*VmRSS:\s+(\d+) kB`)
 

@@ -147,19 +147,19 @@ func storm(t *testing.T, goodOnes, badOnes int) {
 // serveMany sends good tokens, each for the first time, and returns them. Each
 // is seen under its own name and costs what it must.
 func (w *world) serveMany(t *testing.T, targets []*target, n int) []bearer {
-	var list []bearer
-	for i := range n {
-		g := targets[i%len(targets)]
-		b := g.good[i/len(targets)%len(g.good)](g.site, i)
-		b.cluster = g.name
-		list = append(list, b)
-	}
+	list := make([]bearer, n)
 	asked, began := calls(targets), time.Now()
-	sendAll(t, n, func(i int) { w.mustServe(t, &list[i]) })
+	sendAll(t, n, func(i int) {
+		g := targets[i%len(targets)]
+		list[i] = g.good[i/len(targets)%len(g.good)](g.site, i)
+		list[i].cluster = g.name
+		w.mustServe(t, &list[i])
+	})
+	took := time.Since(began)
 	w.measured(t, fmt.Sprint(n, " good tokens"), began)
 	for _, g := range targets {
 		report(t, g, asked[g.name])
-		wantCalls(t, g, asked[g.name], count(list, g.name))
+		wantCalls(t, g, asked[g.name], took, count(list, g.name))
 	}
 	return list
 }
