@@ -74,8 +74,11 @@ func TestOBS01NoCredentialAnywhere(t *testing.T) {
 	for _, up := range w.records {
 		up.Reset()
 	}
-	for cluster := range configs {
+	for cluster, auth := range configs {
 		s.run(t, cluster)
+		if auth.TokenExchange != nil {
+			s.exchange(t, cluster)
+		}
 	}
 	s.faults(t)
 	s.upstream(t)
@@ -102,13 +105,41 @@ func (s *leaks) add(name, credential string) {
 	s.pieces.with(name+", as an entry", base64.RawURLEncoding.EncodeToString([]byte(credential)))
 }
 
+// provider is that of a cluster.
+func (s *leaks) provider(cluster string) *oidc.Provider {
+	if strings.HasPrefix(cluster, "kanidm") {
+		return s.w.kanidm
+	}
+	return s.w.idp
+}
+
+// exchange sends API tokens that are exchanged for tokens of the test's own,
+// and so known where they must not go.
+func (s *leaks) exchange(t *testing.T, cluster string) {
+	t.Helper()
+	p, access := s.provider(cluster), oidc.ClientID
+	if cluster == "opaque-access" {
+		access = oidc.OpaqueClientID
+	}
+	defer p.Repair()
+	for _, f := range recorded {
+		tokens := map[string]any{"id_token": p.Token(oidc.Alice, nil), "access_token": p.MustLogin(t, oidc.Alice, access).AccessToken}
+		p.SetFault(oidc.Token, oidc.With(tokens))
+		bearer := p.APIToken(oidc.Robot)
+		s.add("an API token at "+cluster, bearer)
+		for name, token := range tokens {
+			s.add("the exchanged "+name+" at "+cluster, token.(string))
+		}
+		if code := s.send(t, cluster+f.suffix, kube.Bearer(bearer)); code != http.StatusOK {
+			t.Errorf("%s: %d for an API token", cluster+f.suffix, code)
+		}
+	}
+}
+
 // run sends every kind of credential to both clusters of a configuration.
 func (s *leaks) run(t *testing.T, cluster string) {
 	t.Helper()
-	p := s.w.idp
-	if strings.HasPrefix(cluster, "kanidm") {
-		p = s.w.kanidm
-	}
+	p := s.provider(cluster)
 	expired := time.Now().Add(-time.Minute).Unix()
 	large := strings.Repeat("abcdefghijklmnopqrstuvwxyz012345", 20<<10/32)
 	bearers := map[string]string{
@@ -182,12 +213,13 @@ func (s *leaks) faults(t *testing.T) {
 	}
 }
 
-// send looks at the answer.
-func (s *leaks) send(t *testing.T, cluster string, header http.Header) {
+// send looks at the answer, and returns its code.
+func (s *leaks) send(t *testing.T, cluster string, header http.Header) int {
 	t.Helper()
 	a := send(t, s.px, "h1", cluster, "/api", header)
 	s.codes[a.Code]++
 	s.pieces.absent(t, fmt.Sprintf("the answer of %s, %d", cluster, a.Code), fmt.Sprint(a.Header)+a.Body)
+	return a.Code
 }
 
 // upstream looks at what the recorders got. In Passthrough a token goes on as
