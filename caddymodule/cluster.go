@@ -3,7 +3,9 @@ package caddymodule
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -46,9 +48,10 @@ type cluster struct {
 	certSet  string
 	reach    *reachability
 	heard    *hearsay
-	// audience warns of tokens that are not for it.
-	audience *occasionalWarning
-	streams  *upstream.Group
+	// audience warns of tokens that are not for it, idpFault of a provider that
+	// cannot be asked.
+	audience, idpFault *occasionalWarning
+	streams            *upstream.Group
 	// via is the pseudonym of this cluster in Via headers (URL-6); viaHTTP1 and
 	// viaHTTP2 are the entry of nearly all requests, shared between them.
 	via                string
@@ -93,14 +96,23 @@ func (rt *runtime) assemble(spec *k8swatch.Cluster, old *cluster) *cluster {
 		}
 	}
 	rt.takeTrust(c, old)
-	if c.audience = old.audience; c.audience == nil {
-		c.audience = &occasionalWarning{logger: rt.logger}
+	if c.audience, c.idpFault = old.audience, old.idpFault; c.audience == nil {
+		c.audience, c.idpFault = &occasionalWarning{logger: rt.logger}, &occasionalWarning{logger: rt.logger}
 	}
 	return c
 }
 
-// connect fills in what a cluster that may serve needs.
-func (rt *runtime) connect(c, old *cluster) error {
+var errPanicked = errors.New("it panicked")
+
+// connect fills in what a cluster that may serve needs. A panic over an object
+// closes that one alone.
+func (rt *runtime) connect(c, old *cluster) (err error) {
+	defer func() {
+		if recover() != nil {
+			rt.logger.Error("assembling a cluster panicked", zap.Stringer("cluster", c.spec.Key), zap.ByteString("stack", debug.Stack()))
+			err = errPanicked
+		}
+	}()
 	spec := c.spec
 	c.pairID = spec.CredentialID()
 	if old.pair != nil && old.pairID == c.pairID {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"runtime/debug"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -156,7 +157,7 @@ func (h *Handler) authenticate(r *http.Request, d *decision) *refusal {
 			return refused
 		}
 	}
-	result, err := d.cluster.auth.Authenticate(r.Context(), token)
+	result, err := h.whose(r.Context(), d.cluster, token)
 	if err != nil {
 		return d.cluster.notAuthenticated(r.Context(), err)
 	}
@@ -167,6 +168,19 @@ func (h *Handler) authenticate(r *http.Request, d *decision) *refusal {
 		d.authorization = []string{"Bearer " + cmp.Or(result.Bearer, token)}
 	}
 	return nil
+}
+
+// whose finds out whom a token belongs to. A panic over it refuses the token: in
+// the log of net/http it would stand with its value, which may quote it (SIG-3).
+func (h *Handler) whose(ctx context.Context, c *cluster, token string) (result *authn.Result, err error) {
+	defer func() {
+		if recover() != nil {
+			h.logger.Error("the validation of a token panicked; the token was refused",
+				zap.Stringer("cluster", c.spec.Key), zap.ByteString("stack", debug.Stack()))
+			result, err = nil, &authn.Unauthenticated{Reason: authn.ReasonInternal}
+		}
+	}()
+	return c.auth.Authenticate(ctx, token)
 }
 
 // authenticated counts a token that was accepted, and warns of one for another
@@ -199,6 +213,8 @@ func (c *cluster) notAuthenticated(ctx context.Context, err error) *refusal {
 	if errors.As(err, &unanswered) {
 		return unanswered
 	}
+	// The status tells what the leader met; this replica may meet another.
+	c.idpFault.warn("a token could not be judged", zap.Stringer("cluster", c.spec.Key), zap.Error(err))
 	return unavailable("idp_unavailable", "the identity provider cannot be asked")
 }
 

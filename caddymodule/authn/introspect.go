@@ -9,7 +9,10 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
-const noActive idp.Fault = "its answer does not say whether the token is active"
+const (
+	noActive idp.Fault = "its answer does not say whether the token is active"
+	noAnswer idp.Fault = "its answer has a member of the wrong type"
+)
 
 // introspected is what is known of an opaque token.
 type introspected struct {
@@ -62,43 +65,48 @@ func (p *OIDCProvider) readIntrospection(r *idp.Response, expires time.Time) (in
 	if err != nil {
 		return none, err
 	}
-	if _, said := c["active"]; !said {
+	switch string(c["active"]) {
+	case "true":
+	case "false":
+		return none, errInactive
+	default: // a text is none (RFC 7662 section 2.2)
 		return none, noActive
 	}
-	if !c.isTrue("active") {
-		return none, errInactive
-	}
 	state := introspected{expires: expires}
-	if refused := p.judgeTimes(c, &state); refused != nil {
-		return none, refused
+	if err := p.judgeTimes(c, &state); err != nil {
+		return none, err
 	}
 	switch issuer, ok := c.issuer(); {
 	case !ok:
-		return none, errClaims
+		return none, noAnswer
 	case issuer != "" && issuer != p.verifier.issuer:
 		return none, errUnknownIssuer
 	}
 	audience, ok := c.textOrList("aud")
 	if !ok {
-		return none, errClaims
+		return none, noAnswer
 	}
 	var refused *Unauthenticated
 	if state.wrongAudience, refused = p.judgeAudience(audience, c.party()); refused != nil {
 		return none, refused
 	}
-	if state.subject, ok = c.text("sub"); !ok || state.subject == "" {
-		return none, errSubject
+	// sub is optional here. /userinfo answers for this very token, and must
+	// agree where both say whose it is.
+	if c["sub"] != nil && !c.isNull("sub") {
+		if state.subject, ok = c.text("sub"); !ok || state.subject == "" {
+			return none, noAnswer
+		}
 	}
 	return state, nil
 }
 
 // judgeTimes holds exp and nbf, both optional here, to the rules of a JWT.
-func (p *OIDCProvider) judgeTimes(c claims, state *introspected) *Unauthenticated {
+func (p *OIDCProvider) judgeTimes(c claims, state *introspected) error {
 	now := p.now()
 	if c["exp"] != nil && !c.isNull("exp") {
 		seconds, ok := numericDate(c["exp"])
 		if !ok {
-			return errClaims
+			return noAnswer
 		}
 		if state.expires = time.Unix(seconds, 0); !now.Before(state.expires) {
 			return errExpired
@@ -107,7 +115,7 @@ func (p *OIDCProvider) judgeTimes(c claims, state *introspected) *Unauthenticate
 	if c["nbf"] != nil && !c.isNull("nbf") {
 		seconds, ok := numericDate(c["nbf"])
 		if !ok {
-			return errClaims
+			return noAnswer
 		}
 		if now.Add(notBeforeLeeway).Before(time.Unix(seconds, 0)) {
 			return errNotYetValid

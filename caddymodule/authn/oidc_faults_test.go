@@ -60,11 +60,11 @@ func TestOIDCAnswers(t *testing.T) {
 		{"a name twice", typed("application/json", `{"sub":"bob",`+ok[1:]), ReasonClaims, ReasonClaims},
 		{"not Unicode", typed("application/json", "{\"a\":\"\xff\","+ok[1:]), ReasonClaims, ReasonClaims},
 		{"half a pair", typed("application/json", `{"a":"\ud800",`+ok[1:]), ReasonClaims, ReasonClaims},
-		{"empty object", typed("application/json", `{}`), ReasonSubject, "its answer does not say whether the token is active"},
+		{"empty object", typed("application/json", `{}`), "its answer names no subject", "its answer does not say whether the token is active"},
 		{"another's", typed("application/json", strings.Replace(ok, "alice", "bob", 1)), ReasonSubject, ReasonSubject},
-		{"SUB", typed("application/json", strings.Replace(ok, "sub", "SUB", 1)), ReasonSubject, ReasonSubject},
-		{"sub null", typed("application/json", strings.Replace(ok, `"alice"`, "null", 1)), ReasonSubject, ReasonSubject},
-		{"sub a number", typed("application/json", strings.Replace(ok, `"alice"`, "1", 1)), ReasonSubject, ReasonSubject},
+		{"SUB", typed("application/json", strings.Replace(ok, "sub", "SUB", 1)), "its answer names no subject", ""},
+		{"sub null", typed("application/json", strings.Replace(ok, `"alice"`, "null", 1)), "its answer names no subject", ""},
+		{"sub a number", typed("application/json", strings.Replace(ok, `"alice"`, "1", 1)), "its answer names no subject", "its answer has a member of the wrong type"},
 	} {
 		for name, at := range map[string]struct {
 			endpoint *endpoint

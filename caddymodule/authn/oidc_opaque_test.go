@@ -27,6 +27,7 @@ func TestOIDCOpaque(t *testing.T) {
 		inactive   bool
 		user       []any // changes to what userinfo says
 		reason     string
+		fault      string
 		warned     bool
 		userinfo   int // calls
 		introspect int
@@ -53,38 +54,39 @@ func TestOIDCOpaque(t *testing.T) {
 		{name: "warn, inactive", config: []func(*OIDCConfig){warn}, inactive: true, reason: ReasonInactive, introspect: 1},
 		{name: "warn, no secret", config: []func(*OIDCConfig){warn, noSecret}, warned: true, userinfo: 1},
 		{name: "warn, no introspection", config: []func(*OIDCConfig){warn}, discovery: unadvertised, warned: true, userinfo: 1},
-		{name: "warn, no introspection, no sub", config: []func(*OIDCConfig){warn}, discovery: unadvertised, user: []any{"sub", absent}, reason: ReasonSubject, userinfo: 1},
+		{name: "warn, no introspection, no sub", config: []func(*OIDCConfig){warn}, discovery: unadvertised, user: []any{"sub", absent}, fault: userinfoEndpoint + ": its answer names no subject", userinfo: 1},
 		{name: "off", config: []func(*OIDCConfig){off}, inactive: true, userinfo: 1},
-		{name: "off, no sub", config: []func(*OIDCConfig){off}, user: []any{"sub", ""}, reason: ReasonSubject, userinfo: 1},
+		{name: "off, no sub", config: []func(*OIDCConfig){off}, user: []any{"sub", ""}, fault: userinfoEndpoint + ": its answer names no subject", userinfo: 1},
 
 		{name: "inactive", inactive: true, reason: ReasonInactive, introspect: 1},
-		{name: "active as text", state: []any{"active", "true"}, reason: ReasonInactive, introspect: 1},
-		{name: "active 1", state: []any{"active", 1}, reason: ReasonInactive, introspect: 1},
-		{name: "active null", state: []any{"active", nil}, reason: ReasonInactive, introspect: 1},
+		{name: "active as text", state: []any{"active", "true"}, fault: introspectionEndpoint + ": its answer does not say whether the token is active", introspect: 1},
+		{name: "active 1", state: []any{"active", 1}, fault: introspectionEndpoint + ": its answer does not say whether the token is active", introspect: 1},
+		{name: "active null", state: []any{"active", nil}, fault: introspectionEndpoint + ": its answer does not say whether the token is active", introspect: 1},
 		{name: "ACTIVE", state: []any{"active", false, "ACTIVE", true}, reason: ReasonInactive, introspect: 1},
 		{name: "audiences", state: []any{"aud", []string{"x", "proxy-a"}}, userinfo: 1, introspect: 1},
 		{name: "another audience", state: []any{"aud", "proxy-b"}, reason: ReasonAudience, introspect: 1},
 		{name: "no audience", state: []any{"aud", absent}, reason: ReasonAudience, introspect: 1},
-		{name: "audience a number", state: []any{"aud", 1}, reason: ReasonClaims, introspect: 1},
+		{name: "audience a number", state: []any{"aud", 1}, fault: introspectionEndpoint + ": its answer has a member of the wrong type", introspect: 1},
 		{name: "client_id does not count", state: []any{"aud", absent, "client_id", "proxy-a"}, reason: ReasonAudience, introspect: 1},
 		{name: "client_id", config: []func(*OIDCConfig){party}, state: []any{"aud", absent, "client_id", "proxy-a"}, userinfo: 1, introspect: 1},
 		{name: "azp", config: []func(*OIDCConfig){party}, state: []any{"aud", "x", "azp", "proxy-a"}, userinfo: 1, introspect: 1},
 		{name: "azp before client_id", config: []func(*OIDCConfig){party}, state: []any{"aud", "x", "azp", "y", "client_id", "proxy-a"}, reason: ReasonAudience, introspect: 1},
 		{name: "azp null", config: []func(*OIDCConfig){party}, state: []any{"aud", "x", "azp", nil, "client_id", "proxy-a"}, reason: ReasonAudience, introspect: 1},
 		{name: "expired", state: []any{"exp", now}, reason: ReasonExpired, introspect: 1},
-		{name: "exp as text", state: []any{"exp", "4102444800"}, reason: ReasonClaims, introspect: 1},
+		{name: "exp as text", state: []any{"exp", "4102444800"}, fault: introspectionEndpoint + ": its answer has a member of the wrong type", introspect: 1},
 		{name: "no exp", state: []any{"exp", absent}, userinfo: 1, introspect: 1},
 		{name: "exp null", state: []any{"exp", nil}, userinfo: 1, introspect: 1},
 		{name: "nbf now", state: []any{"nbf", now + 300}, userinfo: 1, introspect: 1},
 		{name: "nbf later", state: []any{"nbf", now + 301}, reason: ReasonNotYetValid, introspect: 1},
-		{name: "nbf as text", state: []any{"nbf", "0"}, reason: ReasonClaims, introspect: 1},
+		{name: "nbf as text", state: []any{"nbf", "0"}, fault: introspectionEndpoint + ": its answer has a member of the wrong type", introspect: 1},
 		{name: "issuer", state: []any{"iss", p.issuer}, userinfo: 1, introspect: 1},
 		{name: "another issuer", state: []any{"iss", "https://other.example.test"}, reason: ReasonUnknownIssuer, introspect: 1},
-		{name: "issuer a number", state: []any{"iss", 1}, reason: ReasonClaims, introspect: 1},
-		{name: "no sub", state: []any{"sub", absent}, reason: ReasonSubject, introspect: 1},
-		{name: "sub a number", state: []any{"sub", 1}, reason: ReasonSubject, introspect: 1},
+		{name: "issuer a number", state: []any{"iss", 1}, fault: introspectionEndpoint + ": its answer has a member of the wrong type", introspect: 1},
+		{name: "no sub", state: []any{"sub", absent}, userinfo: 1, introspect: 1},
+		{name: "sub null", state: []any{"sub", nil}, userinfo: 1, introspect: 1},
+		{name: "sub a number", state: []any{"sub", 1}, fault: introspectionEndpoint + ": its answer has a member of the wrong type", introspect: 1},
 		{name: "another sub of userinfo", user: []any{"sub", "bob"}, reason: ReasonSubject, userinfo: 1, introspect: 1},
-		{name: "no sub of userinfo", user: []any{"sub", absent}, reason: ReasonSubject, userinfo: 1, introspect: 1},
+		{name: "no sub of userinfo", user: []any{"sub", absent}, fault: userinfoEndpoint + ": its answer names no subject", userinfo: 1, introspect: 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p.discovers(tt.discovery)
@@ -107,7 +109,9 @@ func TestOIDCOpaque(t *testing.T) {
 			if tt.reason != "" {
 				name = ""
 			}
-			if result := w.check(t, token, name, tt.reason); result != nil && result.WrongAudience != tt.warned {
+			if tt.fault != "" {
+				w.unavailable(t, token, p.issuer+": "+tt.fault)
+			} else if result := w.check(t, token, name, tt.reason); result != nil && result.WrongAudience != tt.warned {
 				t.Errorf("WrongAudience is %t", result.WrongAudience)
 			}
 			w.sent(t, userinfo+tt.userinfo, introspections+tt.introspect)

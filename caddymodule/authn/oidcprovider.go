@@ -50,6 +50,11 @@ type OIDCConfig struct {
 	Claims JWT
 }
 
+// Format keeps the secret out of what is printed.
+func (c OIDCConfig) Format(s fmt.State, _ rune) {
+	fmt.Fprintf(s, "provider %q of client %q", c.IssuerURL, c.ClientID)
+}
+
 // OIDCProvider accepts the tokens of one OpenID provider (AUTH-6). A JWT is
 // verified with the provider's keys before anybody is asked about it; the
 // claims are those that /userinfo gives for the token. It is safe for

@@ -16,6 +16,7 @@ const (
 
 	noUserinfo idp.Fault = "its discovery document names no userinfo_endpoint that is an https URL"
 	notObject  idp.Fault = "its answer is not a JSON object"
+	noSubject  idp.Fault = "its answer names no subject"
 	signedJSON idp.Fault = "its answer is a signed or encrypted JWT, and only plain JSON is supported"
 )
 
@@ -70,8 +71,10 @@ func readUserinfo(r *idp.Response, subject string) (claims, error) {
 	}
 	// Without this the claims of one user could be taken for another's
 	// (section 5.3.2).
-	about, ok := c.text("sub")
-	if !ok || about == "" || subject != "" && about != subject {
+	switch about, ok := c.text("sub"); {
+	case !ok || about == "":
+		return nil, noSubject // {"error":...} with a 200, say: not about the token
+	case subject != "" && about != subject:
 		return nil, errSubject
 	}
 	return c, nil
