@@ -77,10 +77,15 @@ func (b *replayBody) sent() {
 	}
 }
 
+// close ends the request's body. One that is being read is left to the server
+// in front, which closes it once the handler has returned and so ends the read:
+// the body that reverse_proxy hands on counts what is read, and looks at that
+// when it is closed, without a lock.
 func (b *replayBody) close() error {
-	if !b.closed.CompareAndSwap(false, true) {
+	if !b.closed.CompareAndSwap(false, true) || !b.mu.TryLock() {
 		return nil
 	}
+	defer b.mu.Unlock()
 	return b.src.Close()
 }
 

@@ -174,6 +174,52 @@ func TestReplayOfBrokenBody(t *testing.T) {
 	}
 }
 
+// A request that ends while its body is read does not close it at the same time,
+// and does not wait for the read.
+func TestReplayIsNotClosedWhileRead(t *testing.T) {
+	src := &countingBody{reading: make(chan struct{}), more: make(chan struct{})}
+	r := request(t, Config{}, "POST", "/", nil)
+	r.Body = src
+	b := newReplayBody(r)
+	a := b.first()
+	read := make(chan error)
+	go func() {
+		_, err := a.Read(make([]byte, 1))
+		read <- err
+	}()
+	<-src.reading
+	a.Close()
+	b.sent()
+	close(src.more)
+	if err := <-read; err != nil {
+		t.Error(err)
+	}
+	if _, err := a.Read(make([]byte, 1)); err != errBodyClosed {
+		t.Errorf("read on after the end: %v", err)
+	}
+	if src.reads != 1 || src.closes != 0 {
+		t.Errorf("%d reads, %d closes", src.reads, src.closes)
+	}
+}
+
+// countingBody has no lock, so that the race detector sees who uses it at once.
+type countingBody struct {
+	reads, closes int
+	reading, more chan struct{}
+}
+
+func (b *countingBody) Read(p []byte) (int, error) {
+	close(b.reading)
+	<-b.more
+	b.reads++
+	return len(p), nil
+}
+
+func (b *countingBody) Close() error {
+	b.closes++
+	return nil
+}
+
 type errReader struct{ err error }
 
 func (r errReader) Read([]byte) (int, error) { return 0, r.err }

@@ -156,7 +156,8 @@ func TestAUTH13Faults(t *testing.T) {
 	for _, n := range near {
 		sites[n.name] = n.site
 	}
-	w := newWorld(t, proxy.Options{}, sites)
+	// What is remembered outlives a fault, however slow the machine.
+	w := newWorld(t, proxy.Options{Settings: "token_cache_ttl 5m"}, sites)
 	quiet := w.measure(t, near, 3*time.Second)
 
 	ctx, cancel := context.WithCancel(t.Context())
