@@ -66,6 +66,8 @@ func reviewError(code int, err error) error {
 		return fault(unavailable("review_anonymous", "the cluster's apiserver did not see the token: what stands in front of it removes the Authorization header"))
 	case errors.Is(err, probe.ErrNoReview):
 		return fault(badGateway("review_failed", "what answers as the cluster's apiserver did not answer a SelfSubjectReview with one"))
+	case errors.Is(err, idp.NoPlace):
+		return fault(unavailable("review_failed", "the cluster's apiserver answered a SelfSubjectReview with over 64 KiB, and too many such answers are read at once"))
 	case err != nil:
 		return fault(describeFailure(err))
 	}

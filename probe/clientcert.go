@@ -2,7 +2,6 @@ package probe
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -97,7 +96,7 @@ func seenAs(user authenticationv1.UserInfo, who string) CertVerdict {
 func forbiddenTo(body []byte) CertVerdict {
 	const before = `User "`
 	var status metav1.Status
-	if err := json.Unmarshal(body, &status); err != nil || status.Kind != "Status" {
+	if !decode(body, &status) || status.Kind != "Status" {
 		return unseen("the apiserver forbids the probe's SelfSubjectReview (403) and does not say to whom")
 	}
 	// The first mention is the apiserver's own; a name comes quoted, so that

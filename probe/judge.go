@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
@@ -52,11 +53,23 @@ func judge(body []byte, asserted *identity.Forwarded) Verdict {
 // reviewedUser is whom the answer to a SelfSubjectReview names.
 func reviewedUser(body []byte) (authenticationv1.UserInfo, bool) {
 	var review authenticationv1.SelfSubjectReview
-	if err := json.Unmarshal(body, &review); err != nil || review.Kind != "SelfSubjectReview" ||
+	if !decode(body, &review) || review.Kind != "SelfSubjectReview" ||
 		review.APIVersion != authenticationv1.SchemeGroupVersion.String() {
 		return authenticationv1.UserInfo{}, false
 	}
 	return review.Status.UserInfo, true
+}
+
+// decode reads an answer, unless it would take many times its size: who answers
+// is chosen by the author of a ProxyKubeApi (AUTH-13).
+func decode(body []byte, into any) bool {
+	if !json.Valid(body) {
+		return false
+	}
+	if e := idp.Measure(body); e.TooManyMembers() || e.TooManyElements() {
+		return false
+	}
+	return json.Unmarshal(body, into) == nil
 }
 
 // forbidden is an apiserver whose authorizer keeps the review from the user it
@@ -64,7 +77,7 @@ func reviewedUser(body []byte) (authenticationv1.UserInfo, bool) {
 func forbidden(body []byte, asserted *identity.Forwarded) Verdict {
 	v := unknown("the apiserver forbids the probe's SelfSubjectReview (403)")
 	var status metav1.Status
-	if err := json.Unmarshal(body, &status); err == nil && status.Kind == "Status" {
+	if decode(body, &status) && status.Kind == "Status" {
 		v.NamesAssertedUser = strings.Contains(status.Message, strconv.Quote(asserted.User))
 	}
 	return v

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
@@ -29,8 +30,6 @@ const (
 
 	// limit bounds one probe whatever its context says.
 	limit = 10 * time.Second
-	// maxAnswer bounds what is read of an answer, in bytes.
-	maxAnswer = 1 << 20
 	// maxMessage bounds a verdict's message, in characters.
 	maxMessage = 256
 )
@@ -89,9 +88,11 @@ func ask(ctx context.Context, rt http.RoundTripper, base *url.URL, asserted *ide
 	if asserted != nil {
 		asserted.Assert(req.Header)
 	}
-	a, err = send(rt, req)
+	var place idp.Place
+	defer place.Leave()
+	a, err = send(rt, req, &place)
 	switch {
-	case errors.Is(err, errTooMuch):
+	case errors.Is(err, idp.TooLarge):
 		return reply{}, fmt.Sprintf("the apiserver answered %d to the probe with more than 1 MiB", a.code)
 	case err != nil:
 		return reply{}, unanswered(ctx, err)
@@ -109,10 +110,9 @@ func reviewRequest(ctx context.Context, base *url.URL, agent string) (*http.Requ
 	return req, nil
 }
 
-// errTooMuch is an answer of more than maxAnswer bytes.
-var errTooMuch = errors.New("the answer is too large")
-
-func send(rt http.RoundTripper, req *http.Request) (a reply, err error) {
+// send reads the answer of an apiserver within the bounds of an identity
+// provider's.
+func send(rt http.RoundTripper, req *http.Request, place *idp.Place) (a reply, err error) {
 	res, err := rt.RoundTrip(req)
 	if err != nil {
 		return reply{}, err
@@ -122,10 +122,7 @@ func send(rt http.RoundTripper, req *http.Request) (a reply, err error) {
 	if a.code != http.StatusCreated && a.code != http.StatusForbidden {
 		return a, nil
 	}
-	a.body, err = io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
-	if err == nil && len(a.body) > maxAnswer {
-		err = errTooMuch
-	}
+	a.body, err = place.Read(req.Context(), res.Body)
 	return a, err
 }
 

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
 // ReviewAgent is the User-Agent of reviews that are made for a caller, as the
@@ -34,8 +36,8 @@ type Subject struct {
 // Review asks an apiserver whom it takes the bearer of a token for: a
 // SelfSubjectReview with that token and no other credential (AUTH-8). rt is the
 // connection of the relay, base the apiserver with its path base. It takes 10 s at most,
-// or what ctx allows. Redirects are not followed, and of an answer 1 MiB is
-// read.
+// or what ctx allows. Redirects are not followed. Of an answer 1 MiB is read, and
+// a large one in an idp.Place.
 //
 // The code is that of the answer, 0 when there was none; the subject is that of
 // a 201. The error is ErrNoReview, ErrAnonymous, or what rt or reading the
@@ -51,9 +53,11 @@ func Review(ctx context.Context, rt http.RoundTripper, base *url.URL, token stri
 	// Present and empty it is not sent, and tells net/http that the request may
 	// be sent again when a connection that was idle turns out to be gone.
 	req.Header["Idempotency-Key"] = []string{}
-	a, err := send(rt, req)
+	var place idp.Place
+	defer place.Leave()
+	a, err := send(rt, req, &place)
 	switch {
-	case errors.Is(err, errTooMuch):
+	case errors.Is(err, idp.TooLarge):
 		return Subject{}, a.code, ErrNoReview
 	case err != nil:
 		return Subject{}, 0, err

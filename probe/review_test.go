@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -72,6 +73,8 @@ func TestReviewAnswers(t *testing.T) {
 		"another version":        {text(201, `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"SelfSubjectReview","status":{"userInfo":{"username":"alice"}}}`), 201, ErrNoReview},
 		"a name that is a list":  {text(201, `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview","status":{"userInfo":{"username":["alice"]}}}`), 201, ErrNoReview},
 		"no UTF-8":               {text(201, `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview","status":{"userInfo":{"username":"alice`+"\xff"+`"}}}`), 201, ErrNoReview},
+		"too many members":       {text(201, `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview","status":{"userInfo":{"username":"alice","extra":{"x":null`+members(1000)+`}}}}`), 201, ErrNoReview},
+		"too many groups":        {text(201, `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview","status":{"userInfo":{"username":"alice","groups":[""`+strings.Repeat(`,""`, 100_000)+`]}}}`), 201, ErrNoReview},
 		"endless": {func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(201)
 			for {
@@ -135,4 +138,13 @@ func TestReviewWithoutAnAnswer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// members are so many of an object, each after a comma.
+func members(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"m%d":null`, i)
+	}
+	return b.String()
 }

@@ -13,6 +13,7 @@ import (
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/safecel"
 )
 
@@ -142,6 +143,10 @@ func (m *mapping) groups(ctx context.Context, c claims, variable traits.Mapper, 
 			return errClaims
 		}
 	case from.Claim != "":
+		if idp.Measure(c[from.Claim]).Separators > maxIdentityValues {
+			r.full = true // and is not made room for
+			return nil
+		}
 		list, ok := c.textOrList(from.Claim)
 		if !ok {
 			return errClaims

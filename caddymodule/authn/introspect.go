@@ -82,7 +82,7 @@ func (p *OIDCProvider) readIntrospection(r *idp.Response, expires time.Time) (in
 	case issuer != "" && issuer != p.verifier.issuer:
 		return none, errUnknownIssuer
 	}
-	audience, ok := c.textOrList("aud")
+	audience, ok := c.audience()
 	if !ok {
 		return none, noAnswer
 	}

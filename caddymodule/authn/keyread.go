@@ -55,11 +55,10 @@ func (s *keySet) fetch(at endpoints) (f fetched) {
 			return f
 		}
 	}
-	var document []byte
-	if document, f.err = get(ctx, s.client, f.endpoints.keys); f.err != nil {
-		return f
-	}
-	f.keys, f.err = parseKeys(document)
+	f.err = get(ctx, s.client, f.endpoints.keys, func(document []byte) (err error) {
+		f.keys, err = parseKeys(document)
+		return err
+	})
 	return f
 }
 

@@ -1,16 +1,24 @@
 package authn
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
 // claims are the members of a JSON object, each as the provider wrote it.
 type claims map[string]json.RawMessage
 
-var errPayload = errors.New("the claims are not a JSON object of well-formed text")
+// What is wrong with a payload.
+var (
+	errNoObject = errors.New("the claims are not a JSON object")
+	errMembers  = errors.New("the claims have too many members")
+	errPayload  = errors.New("the claims are not well-formed text, or have a name twice")
+)
 
 // parseClaims reads a claims object (AUTH-10). It looks at the bytes before
 // encoding/json does, because that decoder repairs: it puts U+FFFD where the
@@ -18,8 +26,16 @@ var errPayload = errors.New("the claims are not a JSON object of well-formed tex
 // of two members with one name it takes the last. kube-apiserver accepts all
 // of that. Here such a payload is refused: two spellings must not become one
 // name, and nobody but the provider decides which of two values counts.
+//
+// How many members there may be is looked at before room is made for any: a map
+// takes forty times the bytes of what it is read from (AUTH-13).
 func parseClaims(payload []byte) (claims, error) {
-	if !utf8.Valid(payload) || !json.Valid(payload) {
+	switch {
+	case !json.Valid(payload) || !bytes.HasPrefix(bytes.TrimLeft(payload, " \t\r\n"), []byte("{")):
+		return nil, errNoObject
+	case idp.Measure(payload).TooManyMembers():
+		return nil, errMembers
+	case !utf8.Valid(payload):
 		return nil, errPayload
 	}
 	s := scanner{data: payload}
@@ -27,7 +43,7 @@ func parseClaims(payload []byte) (claims, error) {
 		return nil, errPayload
 	}
 	var c claims
-	if err := json.Unmarshal(payload, &c); err != nil || c == nil {
+	if err := json.Unmarshal(payload, &c); err != nil {
 		return nil, errPayload
 	}
 	return c, nil

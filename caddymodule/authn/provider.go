@@ -23,33 +23,38 @@ type endpoints struct {
 	secretInForm bool
 }
 
-// get reads one JSON document. Its errors are faults.
-func get(ctx context.Context, client *http.Client, address string) ([]byte, error) {
+// get has read judge one document. Its errors are faults.
+func get(ctx context.Context, client *http.Client, address string, read func(document []byte) error) error {
 	request, err := idp.NewGet(ctx, address)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	response, err := idp.Do(client, request)
-	if err != nil {
-		return nil, err
-	}
-	if response.Status != http.StatusOK {
-		return nil, response.Unexpected()
-	}
-	return response.Body, nil
+	return idp.Do(client, request, func(r *idp.Response) error {
+		if r.Status != http.StatusOK {
+			return r.Unexpected()
+		}
+		if json.Valid(r.Body) && idp.Measure(r.Body).TooManyElements() {
+			return idp.TooManyElements
+		}
+		return read(r.Body)
+	})
 }
 
 // discover reads the discovery document. It must be the issuer's own: this is
 // what binds keys to the iss of a token (OpenID Connect Discovery, section
 // 4.3), also with a discovery URL elsewhere.
-func discover(ctx context.Context, client *http.Client, issuer, discoveryURL string) (endpoints, error) {
+func discover(ctx context.Context, client *http.Client, issuer, discoveryURL string) (found endpoints, err error) {
 	if discoveryURL == "" {
 		discoveryURL = strings.TrimSuffix(issuer, "/") + wellKnownPath
 	}
-	body, err := get(ctx, client, discoveryURL)
-	if err != nil {
-		return endpoints{}, err
-	}
+	err = get(ctx, client, discoveryURL, func(document []byte) (err error) {
+		found, err = readDiscovery(document, issuer)
+		return err
+	})
+	return found, err
+}
+
+func readDiscovery(body []byte, issuer string) (endpoints, error) {
 	var document struct {
 		Issuer        string          `json:"issuer"`
 		Keys          string          `json:"jwks_uri"`

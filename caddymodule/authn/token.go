@@ -166,10 +166,7 @@ func (c claims) registered() (r registered, ok bool) {
 	if r.issuer, ok = c.issuer(); !ok || r.issuer == "" {
 		return r, false
 	}
-	if len(c["aud"]) > maxAudience {
-		return r, false
-	}
-	if r.audience, ok = c.textOrList("aud"); !ok {
+	if r.audience, ok = c.audience(); !ok {
 		return r, false
 	}
 	r.party, _ = c.text("azp")
@@ -182,6 +179,14 @@ func (c claims) registered() (r registered, ok bool) {
 		}
 	}
 	return r, true
+}
+
+// audience is aud, nil for none.
+func (c claims) audience() ([]string, bool) {
+	if len(c["aud"]) > maxAudience {
+		return nil, false
+	}
+	return c.textOrList("aud")
 }
 
 // maxDate is the end of the year 9999: what lies behind it is no date but a

@@ -1,9 +1,8 @@
 package authn
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"mime"
 	"net/http"
 
@@ -80,16 +79,19 @@ func readUserinfo(r *idp.Response, subject string) (claims, error) {
 	return c, nil
 }
 
-// readObject reads the JSON object that a provider answers with. What is none
-// is the provider's fault. One that could be read in two ways is about its
-// user, who may have chosen some of it: the rest of the users go on (AUTH-10).
+// readObject reads the JSON object that a provider answers with. What is none,
+// or too large a one, is the provider's fault. One that could be read in two
+// ways is about its user, who may have chosen some of it: the rest of the users
+// go on (AUTH-10).
 func readObject(body []byte) (claims, error) {
-	if !json.Valid(body) || !bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{")) {
-		return nil, notObject
-	}
 	c, err := parseClaims(body)
-	if err != nil {
-		return nil, errClaims
+	switch {
+	case err == nil:
+		return c, nil
+	case errors.Is(err, errNoObject):
+		return nil, notObject
+	case errors.Is(err, errMembers):
+		return nil, idp.TooManyMembers
 	}
-	return c, nil
+	return nil, errClaims
 }

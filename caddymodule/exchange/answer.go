@@ -38,33 +38,33 @@ const (
 )
 
 // members reads a JSON object, and refuses what two readers could understand
-// in two ways: text that is not Unicode, a name twice, a second value.
-func members(body []byte) (map[string]json.RawMessage, bool) {
-	if !utf8.Valid(body) {
-		return nil, false
+// in two ways: text that is not Unicode, a name twice, a second value. One with
+// too many members is not made room for.
+func members(body []byte) (map[string]json.RawMessage, error) {
+	if !utf8.Valid(body) || !json.Valid(body) {
+		return nil, faultNotJSON
+	}
+	if idp.Measure(body).TooManyMembers() {
+		return nil, idp.TooManyMembers
 	}
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
-		return nil, false
+		return nil, faultNotJSON
 	}
 	found := make(map[string]json.RawMessage)
 	for decoder.More() {
 		token, err := decoder.Token()
 		name, ok := token.(string)
 		if _, twice := found[name]; err != nil || !ok || twice {
-			return nil, false
+			return nil, faultNotJSON
 		}
 		var value json.RawMessage
 		if decoder.Decode(&value) != nil {
-			return nil, false
+			return nil, faultNotJSON
 		}
 		found[name] = value
 	}
-	if _, err := decoder.Token(); err != nil { // the closing brace
-		return nil, false
-	}
-	rest := body[decoder.InputOffset():]
-	return found, len(bytes.Trim(rest, " \t\r\n")) == 0
+	return found, nil
 }
 
 // text reads a string member. One that is absent or null is empty: servers
@@ -104,9 +104,9 @@ func life(found map[string]json.RawMessage) (time.Duration, error) {
 
 // read reads the answer to a request that succeeded (RFC 8693 section 2.2.1).
 func read(body []byte, use Forward, requested string) (*Token, error) {
-	found, ok := members(body)
-	if !ok {
-		return nil, faultNotJSON
+	found, err := members(body)
+	if err != nil {
+		return nil, err
 	}
 	access, ok1 := text(found, "access_token")
 	id, ok2 := text(found, "id_token")
@@ -219,8 +219,8 @@ func refusal(r *idp.Response) error {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
 		return r.Unexpected()
 	}
-	found, ok := members(r.Body)
-	if !ok {
+	found, err := members(r.Body)
+	if err != nil {
 		return r.Unexpected()
 	}
 	code, ok := text(found, "error")

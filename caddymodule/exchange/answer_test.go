@@ -304,3 +304,26 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// AUTH-13: an answer with too many members is not made room for.
+func TestTooManyMembers(t *testing.T) {
+	answer := func(n int) []byte {
+		var b strings.Builder
+		b.WriteString(`{"access_token":"a","token_type":"Bearer"`)
+		for i := range n - 2 {
+			fmt.Fprintf(&b, `,"m%d":0`, i)
+		}
+		return []byte(b.String() + "}")
+	}
+	if _, err := read(answer(1000), AccessToken, ""); err != nil {
+		t.Errorf("1000 members: %v", err)
+	}
+	if _, err := read(answer(1001), AccessToken, ""); err != idp.TooManyMembers {
+		t.Errorf("1001 members: %v", err)
+	}
+	err := refusal(&idp.Response{Status: 400, Body: answer(1001)})
+	var fault idp.Fault
+	if !errors.As(err, &fault) {
+		t.Errorf("1001 members of an error: %v", err)
+	}
+}

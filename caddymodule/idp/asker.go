@@ -49,11 +49,7 @@ func (a *Asker) do(ctx context.Context, call Call) error {
 	if err != nil {
 		return notHTTPS
 	}
-	response, err := Do(a.client, request)
-	if err != nil {
-		return err
-	}
-	return call.Read(response)
+	return Do(a.client, request, call.Read)
 }
 
 // Fault is what went wrong with the last call, empty for nothing or when that

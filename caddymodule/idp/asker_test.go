@@ -338,12 +338,13 @@ func TestConnections(t *testing.T) {
 					t.Fatal(err)
 				}
 				SetClient(request, "me:you", "s%c")
-				response, err := Do(client, request)
-				if err != nil {
+				if err := Do(client, request, func(r *Response) error {
+					if got := string(r.Body); got != "POST a&b me%3Ayou s%25c" {
+						t.Errorf("got %q", got)
+					}
+					return nil
+				}); err != nil {
 					t.Fatal(err)
-				}
-				if got := string(response.Body); got != "POST a&b me%3Ayou s%25c" {
-					t.Errorf("got %q", got)
 				}
 			}
 			for range 5 {

@@ -19,14 +19,16 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 )
 
-// What a provider is given (AUTH-13): the time to connect and to answer in
-// all, and the bytes of an answer.
+// What a provider is given (AUTH-13): the time to connect, and to answer in
+// all.
 const (
 	ConnectLimit = 5 * time.Second
 	AnswerLimit  = 10 * time.Second
-	MaxAnswer    = 1 << 20
 
 	maxHeader = 64 << 10
+	// receiveBuffer is room for a small answer to each call at once, so that
+	// large ones that wait for a Place do not keep others from being read.
+	receiveBuffer = 3*maxCalls*smallAnswer + smallAnswer
 	// A connection is kept for the next token, not for the next hour.
 	idleLimit = 90 * time.Second
 	// A connection on which nothing comes back any more is given up after
@@ -63,11 +65,18 @@ func NewClient(ca string) (*http.Client, error) {
 	}
 	return &http.Client{
 		Transport: &http.Transport{
-			DialContext:            (&net.Dialer{Timeout: ConnectLimit}).DialContext,
-			TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-			TLSHandshakeTimeout:    ConnectLimit,
-			ForceAttemptHTTP2:      true,
-			HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter},
+			DialContext:         (&net.Dialer{Timeout: ConnectLimit}).DialContext,
+			TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+			TLSHandshakeTimeout: ConnectLimit,
+			ForceAttemptHTTP2:   true,
+			HTTP2: &http.HTTP2Config{
+				SendPingTimeout: pingAfter,
+				PingTimeout:     pingAfter,
+				// What a provider may send before anybody reads it: of one
+				// answer no more than a small one, which never waits.
+				MaxReceiveBufferPerStream:     smallAnswer,
+				MaxReceiveBufferPerConnection: receiveBuffer,
+			},
 			DisableCompression:     true,
 			MaxResponseHeaderBytes: maxHeader,
 			MaxIdleConnsPerHost:    maxCalls,
@@ -129,34 +138,41 @@ func (r *Response) Unexpected() Fault {
 	return Fault(fmt.Sprintf("it answered with status %d", r.Status))
 }
 
-// Do sends a request and reads the answer. Its errors are Faults. When a
-// connection that was kept turns out to be gone it sends the request once more
-// on a new one, a form too: what is asked for here may be asked twice.
-func Do(client *http.Client, request *http.Request) (*Response, error) {
+// Do sends a request and has read judge the answer. It returns what read
+// returns, or a Fault when there was nothing to read. When a connection that was
+// kept turns out to be gone it sends the request once more on a new one, a form
+// too: what is asked for here may be asked twice.
+//
+// An answer that is large has a Place until read returns.
+func Do(client *http.Client, request *http.Request, read func(*Response) error) error {
 	if request.URL.Scheme != "https" {
-		return nil, notHTTPS
+		return notHTTPS
 	}
 	kept := false
 	traced := request.WithContext(httptrace.WithClientTrace(request.Context(), &httptrace.ClientTrace{
 		GotConn: func(c httptrace.GotConnInfo) { kept = c.Reused },
 	}))
-	response, err := do(client, traced)
-	if err == nil {
-		return response, nil
-	}
-	client.CloseIdleConnections() // they may lead nowhere any more
-	if err != connectionFailed || !kept {
-		return nil, err
-	}
-	if request.GetBody != nil {
-		if request.Body, err = request.GetBody(); err != nil {
-			return nil, connectionFailed
+	var place Place
+	defer place.Leave()
+	response, err := do(client, traced, &place)
+	if err != nil {
+		client.CloseIdleConnections() // they may lead nowhere any more
+		if err != connectionFailed || !kept {
+			return err
+		}
+		if request.GetBody != nil {
+			if request.Body, err = request.GetBody(); err != nil {
+				return connectionFailed
+			}
+		}
+		if response, err = do(client, request, &place); err != nil {
+			return err
 		}
 	}
-	return do(client, request)
+	return read(response)
 }
 
-func do(client *http.Client, request *http.Request) (*Response, error) {
+func do(client *http.Client, request *http.Request, place *Place) (*Response, error) {
 	answer, err := client.Do(request)
 	if err != nil {
 		return nil, describe(err)
@@ -166,26 +182,24 @@ func do(client *http.Client, request *http.Request) (*Response, error) {
 	if response.Status != http.StatusOK && response.Status/100 != 4 {
 		return response, nil
 	}
-	body, err := io.ReadAll(io.LimitReader(answer.Body, MaxAnswer+1))
-	if err != nil {
+	if response.Body, err = place.Read(request.Context(), answer.Body); err != nil {
 		return nil, describe(err)
 	}
-	if len(body) > MaxAnswer {
-		return nil, Fault("its answer is over 1 MiB")
-	}
-	response.Body = body
 	return response, nil
 }
 
 // describe says what kind of trouble a request met.
 func describe(err error) Fault {
 	var (
+		fault     Fault
 		name      *net.DNSError
 		untrusted *tls.CertificateVerificationError
 		alert     tls.AlertError
 		record    tls.RecordHeaderError
 	)
 	switch {
+	case errors.As(err, &fault):
+		return fault
 	case errors.Is(err, context.Canceled):
 		return "it is no longer asked"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):

@@ -12,6 +12,10 @@
 //     only, without redirects, proxies of the environment or cookies; what it
 //     answers is bounded in bytes and time. A Fault is in words of our own:
 //     nothing a provider wrote is in it.
+//   - There are as many providers as such authors like, and one process for all
+//     clusters. Of answers beyond 64 KiB it reads eight at once (Place), and of
+//     each it is known how many values it holds before room is made for any
+//     (Measure): a member of an object takes forty times its bytes.
 //   - A client sends any number of random tokens, each of which costs a call.
 //     An Asker lets few calls go on at once, bounds what waits, and once many
 //     tokens were refused asks about strange ones only a few times a second.
