@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/sync/singleflight"
 )
 
@@ -28,7 +27,7 @@ const (
 	// Every entry costs about this much beside its strings.
 	entryOverhead = 512
 	// An entry that is larger than this part of its shard is not remembered:
-	// a few of them would drive all others out.
+	// a few of them would drive all others of their cluster out.
 	maxEntryPart = 8
 
 	maxShards       = 16
@@ -45,8 +44,9 @@ const (
 // Cache remembers which tokens are good, and for a moment which are not
 // (AUTH-12). It holds digests of tokens, and none of them but those that an
 // exchange gave, which are sent on (AUTH-15). It is bounded in entries and in
-// bytes, by the least recently used; refusals are bounded on their own, so that
-// a flood of bad tokens drives no good one out. One cache serves all clusters.
+// bytes, fairly by cluster and then by the least recently used (fairLRU);
+// refusals are bounded on their own, so that a flood of bad tokens drives no good
+// one out. One cache serves all clusters.
 type Cache struct {
 	// OnLookup, if set before first use, is told how each look into the
 	// cache went: one of the Cache constants. It must not block.
@@ -65,10 +65,8 @@ type Cache struct {
 // shard is a part of the cache with a lock of its own.
 type shard struct {
 	mu      sync.Mutex
-	good    *simplelru.LRU[cacheKey, *remembered]
-	refused *simplelru.LRU[cacheKey, refusal]
-	// bytes is what good holds, at most maxBytes.
-	bytes, maxBytes int
+	good    *fairLRU[answer]
+	refused *fairLRU[refusal]
 }
 
 // scope is a digest of what a verdict depends on beside the token: the
@@ -99,11 +97,6 @@ type basis interface {
 	stands(now time.Time) bool
 }
 
-type remembered struct {
-	answer
-	bytes int
-}
-
 type refusal struct {
 	err   *Unauthenticated
 	until time.Time
@@ -130,10 +123,8 @@ func NewCache(entries int, now func() time.Time) *Cache {
 }
 
 func (s *shard) init(entries int) {
-	// The only error is a size below 1.
-	s.good, _ = simplelru.NewLRU(entries, func(_ cacheKey, r *remembered) { s.bytes -= r.bytes })
-	s.refused, _ = simplelru.NewLRU[cacheKey, refusal](entries, nil)
-	s.maxBytes = max(entries*bytesPerEntry, 2*maxToken)
+	s.good = newFairLRU[answer](entries, max(entries*bytesPerEntry, 2*maxToken))
+	s.refused = newFairLRU[refusal](entries, 0) // of fixed values
 }
 
 func (c *Cache) shard(key *cacheKey) *shard {
@@ -145,11 +136,11 @@ func (c *Cache) get(key *cacheKey) (result *Result, err error, ok bool) {
 	now := c.now()
 	s := c.shard(key)
 	s.mu.Lock()
-	good, _ := s.good.Get(*key)
-	if good == nil {
-		bad, found := s.refused.Get(*key)
+	good, found := s.good.get(key)
+	if !found {
+		bad, found := s.refused.get(key)
 		if found && !now.Before(bad.until) {
-			s.refused.Remove(*key)
+			s.refused.remove(key)
 			found = false
 		}
 		s.mu.Unlock()
@@ -162,7 +153,7 @@ func (c *Cache) get(key *cacheKey) (result *Result, err error, ok bool) {
 	// which stands still while the machine sleeps and does not see its clock
 	// being set.
 	if !now.Before(good.until) || !now.Before(good.result.Expires) {
-		s.good.Remove(*key)
+		s.good.remove(key)
 		s.mu.Unlock()
 		return nil, nil, false
 	}
@@ -246,37 +237,31 @@ func (c *Cache) guarded(ctx context.Context, validate func(context.Context) (ans
 }
 
 func (c *Cache) store(key *cacheKey, a answer, err error) {
-	s := c.shard(key)
+	s, now := c.shard(key), c.now()
 	if err != nil {
 		refused, ok := err.(*Unauthenticated)
 		if !ok {
 			return
 		}
-		until := c.now().Add(refusedFor)
+		until := now.Add(refusedFor)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.good.Remove(*key)
-		s.refused.Add(*key, refusal{refused, until})
+		s.good.remove(key)
+		s.refused.add(key, refusal{refused, until}, 0, now, until)
 		return
 	}
 	if a.result.Expires.Before(a.until) {
 		a.until = a.result.Expires
 	}
-	entry := &remembered{answer: a, bytes: size(a.result)}
+	bytes := size(a.result)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refused.Remove(*key)
-	s.good.Remove(*key) // so that its bytes are counted once
-	if entry.bytes > s.maxBytes/maxEntryPart {
+	s.refused.remove(key)
+	if bytes > s.good.maxBytes/maxEntryPart {
+		s.good.remove(key)
 		return
 	}
-	s.bytes += entry.bytes
-	s.good.Add(*key, entry)
-	for s.bytes > s.maxBytes {
-		if _, _, ok := s.good.RemoveOldest(); !ok {
-			break
-		}
-	}
+	s.good.add(key, a, bytes, now, a.until)
 }
 
 // Len is how many good tokens are remembered.
@@ -285,7 +270,7 @@ func (c *Cache) Len() int {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
-		n += s.good.Len()
+		n += s.good.len()
 		s.mu.Unlock()
 	}
 	return n
@@ -298,16 +283,8 @@ func (c *Cache) drop(of scope) {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
-		for _, key := range s.good.Keys() {
-			if key.scope == of {
-				s.good.Remove(key)
-			}
-		}
-		for _, key := range s.refused.Keys() {
-			if key.scope == of {
-				s.refused.Remove(key)
-			}
-		}
+		s.good.drop(of)
+		s.refused.drop(of)
 		s.mu.Unlock()
 	}
 }

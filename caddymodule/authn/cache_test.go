@@ -142,7 +142,7 @@ func TestCacheIsBounded(t *testing.T) {
 	if n := c.Len(); n != 100 {
 		t.Errorf("%d good tokens are left, want 100", n)
 	}
-	if n := c.shards[0].refused.Len(); n != 100 {
+	if n := c.shards[0].refused.len(); n != 100 {
 		t.Errorf("%d refusals, want 100", n)
 	}
 	for i := range 1000 {
@@ -157,15 +157,15 @@ func TestCacheIsBounded(t *testing.T) {
 	for i := range 100 {
 		_, _, _ = ask(t, c, fmt.Sprint("large-", i), good(large, until))
 	}
-	s := &c.shards[0]
-	if s.bytes > s.maxBytes || c.Len() > s.maxBytes/len(large) {
-		t.Errorf("%d entries with %d bytes, want at most %d", c.Len(), s.bytes, s.maxBytes)
+	held := c.shards[0].good
+	if held.bytes > held.maxBytes || c.Len() > held.maxBytes/len(large) {
+		t.Errorf("%d entries with %d bytes, want at most %d", c.Len(), held.bytes, held.maxBytes)
 	}
 	// One that would take the place of many is not remembered at all.
-	held := c.Len()
+	before := c.Len()
 	_, _, _ = ask(t, c, "huge", good(strings.Repeat("x", 60<<10), until))
-	if validated, _, _ := ask(t, c, "huge", good("x", until)); !validated || c.Len() < held {
-		t.Errorf("a huge identity was remembered (%t) or drove others out: %d entries of %d", !validated, c.Len(), held)
+	if validated, _, _ := ask(t, c, "huge", good("x", until)); !validated || c.Len() < before {
+		t.Errorf("a huge identity was remembered (%t) or drove others out: %d entries of %d", !validated, c.Len(), before)
 	}
 }
 
@@ -194,12 +194,13 @@ func TestCacheProperty(t *testing.T) {
 		}
 		for i := range c.shards {
 			s := &c.shards[i]
-			sum := 0
-			for _, entry := range s.good.Values() {
-				sum += entry.bytes
-			}
-			if sum != s.bytes || sum > s.maxBytes {
-				rt.Fatalf("%d bytes are counted, %d held, %d allowed", s.bytes, sum, s.maxBytes)
+			checkFairLRU(rt, s.good)
+			checkFairLRU(rt, s.refused)
+			for _, element := range s.good.entries {
+				entry := element.Value.(*fairEntry[answer])
+				if want := size(entry.value.result); entry.size != want {
+					rt.Fatalf("an entry of %d bytes is counted as %d", want, entry.size)
+				}
 			}
 		}
 	})
@@ -285,9 +286,9 @@ func TestCacheHoldsNoToken(t *testing.T) {
 	big := "alice" + strings.Repeat("x", 30<<10)
 	w.check(t, w.token(t, k1(), p, "big", big), "alice", "")
 	for i := range w.cache.shards {
-		for _, entry := range w.cache.shards[i].good.Values() {
-			if entry.bytes > 2*entryOverhead {
-				t.Errorf("an entry of %d bytes", entry.bytes)
+		for _, element := range w.cache.shards[i].good.entries {
+			if n := size(element.Value.(*fairEntry[answer]).value.result); n > 2*entryOverhead {
+				t.Errorf("an entry of %d bytes", n)
 			}
 		}
 	}

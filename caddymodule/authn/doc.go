@@ -59,6 +59,9 @@
 // again; otherwise they are at most five minutes old whenever they are used.
 // A key that is withdrawn ends what was verified with it at the next read.
 //
+// What one cluster has the cache remember drives out nothing of another's that
+// holds no more than its part (fairLRU).
+//
 // # What an OidcProvider asks
 //
 // In this order; the first refusal ends it (AUTH-6, AUTH-7).

@@ -209,7 +209,7 @@ func (e *Exchanging) accept(ctx context.Context, key *cacheKey, fresh *keptToken
 		return answer{}, err
 	}
 	e.onExchange(ExchangeOK)
-	e.cache.kept.add(key, fresh)
+	e.cache.kept.add(key, fresh, e.cache.now())
 	return a, err
 }
 

@@ -91,7 +91,7 @@ func TestRevokedExchangedToken(t *testing.T) {
 	w.clock.advance(refusedFor)
 	w.endpoint.setAnswer(status(400, `{"error":"invalid_grant"}`))
 	w.check(t, "machine-1", ReasonExchange)
-	if n := w.cache.kept.tokens.Len(); n != 0 {
+	if n := w.cache.kept.tokens.len(); n != 0 {
 		t.Errorf("%d tokens are kept", n)
 	}
 }
@@ -201,8 +201,8 @@ func TestFloodOfStrangers(t *testing.T) {
 	wait.Wait()
 	calls := w.endpoint.calls()
 	t.Logf("4000 strangers: %d exchanges, %d times 401, %d times 503", len(calls), refused.Load(), unavailable.Load())
-	if len(calls) > 200 || refused.Load()+unavailable.Load() != 4000 || w.cache.kept.tokens.Len() != 1 {
-		t.Errorf("%d exchanges, %d tokens kept", len(calls), w.cache.kept.tokens.Len())
+	if len(calls) > 200 || refused.Load()+unavailable.Load() != 4000 || w.cache.kept.tokens.len() != 1 {
+		t.Errorf("%d exchanges, %d tokens kept", len(calls), w.cache.kept.tokens.len())
 	}
 	if faults := w.IssuerFaults(); len(faults) != 0 {
 		t.Errorf("faults %q", faults)
@@ -249,19 +249,19 @@ func TestKeptTokensAreBounded(t *testing.T) {
 		k := newKeptTokens(1000)
 		for i := range 3000 {
 			key := cacheKey{token: digest(fmt.Sprint(i))}
-			k.add(&key, &keptToken{token: strings.Repeat("x", size), renew: now, end: now.Add(time.Hour)})
-			k.add(&key, &keptToken{token: strings.Repeat("x", size), renew: now, end: now.Add(time.Hour)})
+			k.add(&key, &keptToken{token: strings.Repeat("x", size), renew: now, end: now.Add(time.Hour)}, now)
+			k.add(&key, &keptToken{token: strings.Repeat("x", size), renew: now, end: now.Add(time.Hour)}, now)
 		}
-		n := k.tokens.Len()
-		t.Logf("%d tokens of %d bytes, %d KiB counted", n, size, k.bytes>>10)
-		if n == 0 || n > 1000 || k.bytes > k.maxBytes || k.bytes != n*(entryOverhead+size) {
-			t.Errorf("%d tokens of %d bytes, %d bytes counted of %d", n, size, k.bytes, k.maxBytes)
+		n := k.tokens.len()
+		t.Logf("%d tokens of %d bytes, %d KiB counted", n, size, k.tokens.bytes>>10)
+		if n == 0 || n > 1000 || k.tokens.bytes > k.tokens.maxBytes || k.tokens.bytes != n*(entryOverhead+size) {
+			t.Errorf("%d tokens of %d bytes, %d bytes counted of %d", n, size, k.tokens.bytes, k.tokens.maxBytes)
 		}
 		last := cacheKey{token: digest("2999")}
 		if k.get(&last, now) == nil {
 			t.Error("the last one is gone")
 		}
-		if k.get(&last, now.Add(time.Hour)) != nil || k.tokens.Len() != n-1 {
+		if k.get(&last, now.Add(time.Hour)) != nil || k.tokens.len() != n-1 {
 			t.Error("a token outlived its end")
 		}
 	}

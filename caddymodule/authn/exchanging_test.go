@@ -281,12 +281,12 @@ func TestCloseDropsExchangedTokens(t *testing.T) {
 	two.endpoint.setAnswer(issue("exchanged-too", 3600))
 	two.check(t, "machine-1", "user of exchanged-too by exchanged-too") // no verdict is shared
 	two.exchanges(t, "machine-1")
-	if cache.Len() != 2 || cache.kept.tokens.Len() != 2 {
-		t.Fatalf("%d verdicts, %d tokens", cache.Len(), cache.kept.tokens.Len())
+	if cache.Len() != 2 || cache.kept.tokens.len() != 2 {
+		t.Fatalf("%d verdicts, %d tokens", cache.Len(), cache.kept.tokens.len())
 	}
 	one.Close()
-	if !in.closed || cache.Len() != 1 || cache.kept.tokens.Len() != 1 {
-		t.Errorf("closed: %d verdicts, %d tokens", cache.Len(), cache.kept.tokens.Len())
+	if !in.closed || cache.Len() != 1 || cache.kept.tokens.len() != 1 {
+		t.Errorf("closed: %d verdicts, %d tokens", cache.Len(), cache.kept.tokens.len())
 	}
 	two.check(t, "machine-1", "user of exchanged-too by exchanged-too")
 	two.exchanges(t)

@@ -3,8 +3,6 @@ package authn
 import (
 	"sync"
 	"time"
-
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 const (
@@ -41,62 +39,44 @@ func newKeptToken(token string, asked time.Time, life, fallback time.Duration) *
 // keptTokens remembers exchanged tokens by the bearers they were given for
 // (AUTH-15). They outlive the verdicts on them, so that a verdict that counts
 // for half a minute costs no exchange twice a minute. It is bounded in entries
-// and in bytes, by the least recently used.
+// and in bytes, fairly by cluster and then by the least recently used (fairLRU).
 type keptTokens struct {
-	mu       sync.Mutex
-	tokens   *simplelru.LRU[cacheKey, *keptToken]
-	bytes    int
-	maxBytes int
+	mu     sync.Mutex
+	tokens *fairLRU[*keptToken]
 }
 
 func newKeptTokens(entries int) *keptTokens {
-	k := &keptTokens{maxBytes: max(entries*bytesPerEntry, 2*maxToken)}
-	// The only error is a size below 1.
-	k.tokens, _ = simplelru.NewLRU(entries, func(_ cacheKey, t *keptToken) { k.bytes -= t.size() })
-	return k
+	return &keptTokens{tokens: newFairLRU[*keptToken](entries, max(entries*bytesPerEntry, 2*maxToken))}
 }
 
-func (t *keptToken) size() int { return entryOverhead + len(t.token) }
-
-// get returns the token that a bearer was exchanged for, nil for none that is
-// still good.
+// get returns what a bearer was exchanged for, nil for nothing that still
+// counts.
 func (k *keptTokens) get(key *cacheKey, now time.Time) *keptToken {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	t, ok := k.tokens.Get(*key)
+	t, ok := k.tokens.get(key)
 	if ok && !now.Before(t.end) {
-		k.tokens.Remove(*key)
+		k.tokens.remove(key)
 		return nil
 	}
 	return t
 }
 
-func (k *keptTokens) add(key *cacheKey, t *keptToken) {
+func (k *keptTokens) add(key *cacheKey, t *keptToken, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.tokens.Remove(*key) // so that its bytes are counted once
-	k.bytes += t.size()
-	k.tokens.Add(*key, t)
-	for k.bytes > k.maxBytes {
-		if _, _, ok := k.tokens.RemoveOldest(); !ok {
-			break
-		}
-	}
+	k.tokens.add(key, t, entryOverhead+len(t.token), now, t.end)
 }
 
 func (k *keptTokens) remove(key *cacheKey) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.tokens.Remove(*key)
+	k.tokens.remove(key)
 }
 
 // drop forgets the tokens of one scope.
 func (k *keptTokens) drop(of scope) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, key := range k.tokens.Keys() {
-		if key.scope == of {
-			k.tokens.Remove(key)
-		}
-	}
+	k.tokens.drop(of)
 }
