@@ -30,12 +30,13 @@ func (rt *runtime) authenticator(c *cluster) (authn.Authenticator, error) {
 		return inner, err
 	}
 	e := spec.Auth.Exchange
+	faultChanged := func() { rt.prober.tell(spec.Key) }
 	client, err := exchange.New(exchange.Config{
 		TokenURL: e.TokenURL, CertificateAuthority: e.CertificateAuthority,
 		ClientID: e.ClientID, ClientSecret: e.ClientSecret,
 		Audience: e.Audience, Resource: e.Resource, Scopes: e.Scopes,
 		SubjectTokenType: e.SubjectTokenType, RequestedTokenType: e.RequestedTokenType,
-		OnFaultChange: func() { rt.prober.tell(spec.Key) },
+		OnFaultChange: faultChanged,
 	})
 	if err != nil {
 		closeAuthenticator(inner)
@@ -46,6 +47,7 @@ func (rt *runtime) authenticator(c *cluster) (authn.Authenticator, error) {
 		UID: spec.UID, Hash: authScope(spec), TTL: rt.options.TokenCacheTTL,
 		ForwardAccessToken: e.ForwardAccessToken,
 		OnExchange:         func(result string) { tokenExchanges.WithLabelValues(result).Inc() },
+		OnFaultChange:      faultChanged,
 		OnMisconfigured: func(code string) {
 			misconfigured.warn("the token exchange is refused for a reason that lies in token_exchange, not in the token",
 				zap.Stringer("cluster", spec.Key), zap.String("token_url", client.Name()), zap.String("error", code))

@@ -58,6 +58,9 @@
 // the keys at hand. The keys go on for an hour when they cannot be read
 // again; otherwise they are at most five minutes old whenever they are used.
 // A key that is withdrawn ends what was verified with it at the next read.
+// What an exchange gives is the provider's as well: a token that its maker made
+// wrong (expired, of another issuer, badly signed) is a 503, one that is for
+// somebody else, or names nobody who may enter, a 401.
 //
 // What one cluster has the cache remember drives out nothing of another's that
 // holds no more than its part (fairLRU).

@@ -1,6 +1,7 @@
 package authn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -17,7 +18,7 @@ const (
 	ExchangeOK          = "ok"
 	ExchangeRefused     = "refused"     // the provider refused the bearer
 	ExchangeUnavailable = "unavailable" // it gave no usable answer, or was not asked
-	ExchangeInvalid     = "invalid"     // it gave a token that this cluster refuses
+	ExchangeInvalid     = "invalid"     // it gave a token that this cluster does not accept
 )
 
 const (
@@ -46,6 +47,9 @@ type ExchangingConfig struct {
 	// configuration rather than the bearer, with the OAuth error, which is of
 	// a fixed list. It must not block.
 	OnMisconfigured func(code string)
+	// OnFaultChange, if not nil, is told that IssuerFaults may have changed
+	// for what an exchange gave. It must not block.
+	OnFaultChange func()
 }
 
 // Exchanging accepts the long-lived tokens of machines, next to what another
@@ -71,6 +75,7 @@ type Exchanging struct {
 	onExchange func(string)
 	// onMisconfigured may be nil.
 	onMisconfigured func(string)
+	unusable        unusable
 }
 
 // inner is what an Exchanging builds on: any validator of this package.
@@ -109,6 +114,7 @@ func NewExchanging(cfg ExchangingConfig, authenticator Authenticator, client *ex
 		onExchange: onExchange,
 
 		onMisconfigured: cfg.OnMisconfigured,
+		unusable:        unusable{onChange: cfg.OnFaultChange},
 	}, nil
 }
 
@@ -149,19 +155,39 @@ func (e *Exchanging) exchanged(ctx context.Context, key cacheKey, token string) 
 func (e *Exchanging) validate(ctx context.Context, key *cacheKey, token string) (answer, error) {
 	now := e.cache.now()
 	kept := e.cache.kept.get(key, now)
+	if kept != nil && kept.fault != nil {
+		return answer{}, kept.fault
+	}
 	if kept != nil && now.Before(kept.renew) {
-		a, err := e.judge(ctx, kept, kept.renew)
+		a, err := e.judge(ctx, kept)
 		if !isRefusal(err) {
 			return a, err
 		}
 		kept = nil // it was revoked, perhaps, and the bearer was not
 	}
+	var fault *Unavailable // of what the exchange gave
 	fresh, err := e.exchange(ctx, token, kept != nil)
-	switch {
-	case err == nil:
-		return e.accept(ctx, key, fresh)
-	case kept != nil && !isRefusal(err):
-		return e.judge(ctx, kept, e.cache.now().Add(renewPause)) // it goes on to its end
+	if err == nil {
+		a, verdict := e.judge(ctx, fresh)
+		if fault = e.unusableFor(verdict); fault == nil {
+			return a, e.settle(key, fresh, verdict)
+		}
+		e.onExchange(ExchangeInvalid)
+		err = fault
+	}
+	if kept != nil && !isRefusal(err) {
+		// It goes on to its end. Refused, or at its end by now, it leaves the
+		// bearer without a verdict.
+		kept = kept.postponed(e.cache.now())
+		if a, verdict := e.judge(ctx, kept); !isRefusal(verdict) {
+			e.cache.kept.add(key, kept, e.cache.now())
+			return a, verdict
+		}
+	}
+	if fault != nil {
+		now = e.cache.now()
+		e.cache.kept.add(key, keptFault(fault, now), now)
+		return answer{}, fault
 	}
 	e.cache.kept.remove(key)
 	return answer{}, err
@@ -195,34 +221,32 @@ func (e *Exchanging) exchange(ctx context.Context, token string, renewing bool) 
 	return nil, &Unavailable{Fault: e.client.Name() + ": " + string(fault)}
 }
 
-// accept judges a token that was just issued, and keeps it unless it is
-// refused.
-func (e *Exchanging) accept(ctx context.Context, key *cacheKey, fresh *keptToken) (a answer, err error) {
-	if e.cache.now().Before(fresh.end) {
-		a, err = e.judge(ctx, fresh, fresh.renew)
-	} else {
-		err = errExpired
-	}
-	if isRefusal(err) {
+// settle keeps a token that was just issued, unless the verdict on it is a
+// refusal.
+func (e *Exchanging) settle(key *cacheKey, fresh *keptToken, verdict error) error {
+	if isRefusal(verdict) {
 		e.onExchange(ExchangeInvalid)
 		e.cache.kept.remove(key)
-		return answer{}, err
+		return verdict
 	}
 	e.onExchange(ExchangeOK)
 	e.cache.kept.add(key, fresh, e.cache.now())
-	return a, err
+	return verdict
 }
 
 // judge has the inner validator judge an exchanged token. The verdict counts
-// until a time at most, and never past the end of the token.
-func (e *Exchanging) judge(ctx context.Context, kept *keptToken, until time.Time) (answer, error) {
+// until the token is to be renewed.
+func (e *Exchanging) judge(ctx context.Context, kept *keptToken) (answer, error) {
+	if !e.cache.now().Before(kept.end) {
+		return answer{}, errExpired
+	}
 	a, err := e.inner.judge(ctx, kept.token)
 	if err != nil {
 		return answer{}, err
 	}
 	a.result.Bearer = kept.token
-	if until.Before(a.until) {
-		a.until = until
+	if kept.renew.Before(a.until) {
+		a.until = kept.renew
 	}
 	if kept.end.Before(a.result.Expires) {
 		a.result.Expires = kept.end
@@ -240,10 +264,10 @@ func isRefusal(err error) bool {
 func (e *Exchanging) Refresh() { e.inner.Refresh() }
 
 // IssuerFaults are those of the inner authenticator and that of the exchange
-// (AUTH-13).
+// (AUTH-13): of its endpoint, else of the token that it gave last.
 func (e *Exchanging) IssuerFaults() []string {
 	faults := e.inner.IssuerFaults()
-	if fault := e.client.Fault(); fault != "" {
+	if fault := cmp.Or(e.client.Fault(), e.unusable.fault(e.cache.now())); fault != "" {
 		faults = append(faults, e.client.Name()+": "+fault)
 	}
 	return faults

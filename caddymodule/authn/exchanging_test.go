@@ -125,28 +125,27 @@ func TestExchangedTokenIsValidated(t *testing.T) {
 	w.exchanges(t)
 	w.told(t)
 
+	// Whom the token is for is the caller's matter, and a 401.
 	for name, tt := range map[string]struct {
 		answer string
 		want   string
 	}{
 		"another audience": {jwt.token(t, k1(), p, "aud", "proxy-b"), ReasonAudience},
-		"another issuer":   {jwt.token(t, k1(), p, "iss", "https://other.example.test"), ReasonUnknownIssuer},
-		"expired":          {jwt.token(t, k1(), p, "exp", w.clock.Now().Unix()), ReasonExpired},
-		"forged":           {jwt.token(t, signer{"k1", k2().alg, k2().key}, p), ReasonSignature},
-		"opaque":           {"opaque", ReasonMalformed},
-		"itself":           {"machine-itself", ReasonMalformed},
+		"no name":          {jwt.token(t, k1(), p, "sub", 42), ReasonClaims},
 	} {
 		w.endpoint.setAnswer(issue(tt.answer, 300))
 		bearer := "machine-" + strings.ReplaceAll(name, " ", "-")
-		for range 3 { // one exchange, remembered for five seconds
-			w.check(t, bearer, tt.want)
+		for range 2 { // one exchange, remembered for five seconds
+			for range 3 {
+				w.check(t, bearer, tt.want)
+			}
+			w.exchanges(t, bearer)
+			w.told(t, ExchangeInvalid)
+			w.clock.advance(refusedFor)
 		}
-		w.exchanges(t, bearer)
-		w.told(t, ExchangeInvalid)
-		w.clock.advance(refusedFor)
-		w.check(t, bearer, tt.want)
-		w.exchanges(t, bearer)
-		w.told(t, ExchangeInvalid)
+	}
+	if faults := w.IssuerFaults(); len(faults) != 0 {
+		t.Errorf("faults %q", faults)
 	}
 }
 

@@ -15,6 +15,9 @@ const (
 // keptToken is what a bearer was exchanged for.
 type keptToken struct {
 	token string
+	// fault, if not nil, is why there is no token: what the provider gave was
+	// none for this cluster.
+	fault *Unavailable
 	// renew is when it is time for another one, end when the token is good for
 	// nothing. Both are times of day.
 	renew, end time.Time
@@ -34,6 +37,23 @@ func newKeptToken(token string, asked time.Time, life, fallback time.Duration) *
 	}
 	end = end.Round(0)
 	return &keptToken{token: token, end: end, renew: end.Add(-min(renewAhead, max(0, end.Sub(asked))/renewPart))}
+}
+
+// keptFault remembers for a while that an exchange gave no usable token, so that
+// a machine that tries again costs none.
+func keptFault(fault *Unavailable, now time.Time) *keptToken {
+	end := now.Add(refusedFor).Round(0)
+	return &keptToken{fault: fault, renew: end, end: end}
+}
+
+// postponed is the token with its renewal put off.
+func (t *keptToken) postponed(now time.Time) *keptToken {
+	later := *t
+	later.renew = now.Add(renewPause).Round(0)
+	if t.end.Before(later.renew) {
+		later.renew = t.end
+	}
+	return &later
 }
 
 // keptTokens remembers exchanged tokens by the bearers they were given for

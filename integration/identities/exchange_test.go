@@ -23,71 +23,70 @@ const unavailable = "the identity provider cannot be asked"
 // TestAUTH15WhatReachesTheUpstream.
 func TestTEX02Answers(t *testing.T) {
 	w := get(t)
-	const text = "words-of-the-provider-0123456789"
+	const words = "words-of-the-provider-0123456789"
 	refusal := func(status int, code string) oidc.Fault {
-		return oidc.JSON(status, `{"error":"`+code+`","error_description":"`+text+`","error_uri":"https://`+text+`"}`)
+		return oidc.JSON(status, `{"error":"`+code+`","error_description":"`+words+`","error_uri":"https://`+words+`"}`)
 	}
 	html := func(status int) oidc.Fault {
-		return oidc.Fault{Status: status, Body: []byte("<html>" + text), ContentType: "text/html"}
+		return oidc.Fault{Status: status, Body: []byte("<html>" + words), ContentType: "text/html"}
 	}
 	forAnother := w.idp.Token(oidc.Robot, map[string]any{"aud": otherID})
 	for _, tt := range []struct {
-		name  string
-		fault oidc.Fault
-		code  int
-		text  string
+		name   string
+		fault  oidc.Fault
+		code   int
+		result string
 	}{
-		{"token_type bearer", oidc.With(map[string]any{"token_type": "bearer"}), 200, ""},
-		{"token_type BEARER", oidc.With(map[string]any{"token_type": "BEARER"}), 200, ""},
-		{"token_type N_A", oidc.With(map[string]any{"token_type": "N_A"}), 200, ""},
-		{"token_type n_a", oidc.With(map[string]any{"token_type": "n_a"}), 200, ""},
-		{"issued_token_type IdToken", oidc.With(map[string]any{"issued_token_type": "IdToken"}), 200, ""},
-		{"issued_token_type id_token", oidc.With(map[string]any{"issued_token_type": "id_token"}), 200, ""},
-		{"no expires_in", oidc.NoExpiresIn, 200, ""},
-		{"an id_token beside", oidc.With(map[string]any{"id_token": w.idp.Token(oidc.Robot, nil), "access_token": "opaque-token", "issued_token_type": "AccessToken"}), 200, ""},
-		{"slow", oidc.Slow(time.Second), 200, ""},
+		{"token_type bearer", oidc.With(map[string]any{"token_type": "bearer"}), 200, "ok"},
+		{"token_type BEARER", oidc.With(map[string]any{"token_type": "BEARER"}), 200, "ok"},
+		{"token_type N_A", oidc.With(map[string]any{"token_type": "N_A"}), 200, "ok"},
+		{"token_type n_a", oidc.With(map[string]any{"token_type": "n_a"}), 200, "ok"},
+		{"issued_token_type IdToken", oidc.With(map[string]any{"issued_token_type": "IdToken"}), 200, "ok"},
+		{"issued_token_type id_token", oidc.With(map[string]any{"issued_token_type": "id_token"}), 200, "ok"},
+		{"no expires_in", oidc.NoExpiresIn, 200, "ok"},
+		{"an id_token beside", oidc.With(map[string]any{"id_token": w.idp.Token(oidc.Robot, nil), "access_token": "opaque-token", "issued_token_type": "AccessToken"}), 200, "ok"},
+		{"slow", oidc.Slow(time.Second), 200, "ok"},
 
-		{"for another audience", oidc.With(map[string]any{"access_token": forAnother}), 401, ""},
-		{"for another audience, beside", oidc.With(map[string]any{"id_token": forAnother}), 401, ""},
-		{"of another issuer", oidc.With(map[string]any{"access_token": w.kanidm.Token(oidc.Robot, nil)}), 401, ""},
-		{"expired", oidc.With(map[string]any{"access_token": w.idp.Token(oidc.Robot, map[string]any{"exp": time.Now().Add(-time.Minute).Unix()})}), 401, ""},
-		{"changed", oidc.With(map[string]any{"access_token": oidc.FlipSignatureBit(w.idp.Token(oidc.Robot, nil))}), 401, ""},
-		{"invalid_target", refusal(400, "invalid_target"), 401, exchangeRefused},
-		{"invalid_grant", refusal(400, "invalid_grant"), 401, exchangeRefused},
-		{"invalid_client", refusal(401, "invalid_client"), 401, exchangeRefused},
-		{"access_denied", refusal(403, "access_denied"), 401, exchangeRefused},
-		{"an error of its own", refusal(400, "machine_is_off"), 401, exchangeRefused},
+		{"for another audience", oidc.With(map[string]any{"access_token": forAnother}), 401, "invalid"},
+		{"for another audience, beside", oidc.With(map[string]any{"id_token": forAnother}), 401, "invalid"},
+		{"of another issuer", oidc.With(map[string]any{"access_token": w.kanidm.Token(oidc.Robot, nil)}), 503, "invalid"},
+		{"expired", oidc.With(map[string]any{"access_token": w.idp.Token(oidc.Robot, map[string]any{"exp": time.Now().Add(-time.Minute).Unix()})}), 503, "invalid"},
+		{"changed", oidc.With(map[string]any{"access_token": oidc.FlipSignatureBit(w.idp.Token(oidc.Robot, nil))}), 503, "invalid"},
+		{"invalid_target", refusal(400, "invalid_target"), 401, "refused"},
+		{"invalid_grant", refusal(400, "invalid_grant"), 401, "refused"},
+		{"invalid_client", refusal(401, "invalid_client"), 401, "refused"},
+		{"access_denied", refusal(403, "access_denied"), 401, "refused"},
+		{"an error of its own", refusal(400, "machine_is_off"), 401, "refused"},
 
-		{"500", refusal(500, "invalid_grant"), 503, unavailable},
-		{"502, HTML", html(502), 503, unavailable},
-		{"404, HTML", html(404), 503, unavailable},
-		{"429", refusal(429, "slow_down"), 503, unavailable},
-		{"200, HTML", html(200), 503, unavailable},
-		{"200, half an object", oidc.JSON(200, `{"access_token":"`), 503, unavailable},
-		{"200, an array", oidc.JSON(200, `[]`), 503, unavailable},
-		{"200, an error in it", refusal(200, "invalid_grant"), 503, unavailable},
-		{"200, no token", oidc.With(map[string]any{"access_token": nil}), 503, unavailable},
-		{"200, a number for a token", oidc.With(map[string]any{"access_token": 1}), 503, unavailable},
-		{"200, an access token alone", oidc.With(map[string]any{"issued_token_type": urn + "access_token"}), 503, unavailable},
-		{"token_type DPoP", oidc.With(map[string]any{"token_type": "DPoP"}), 503, unavailable},
-		{"over 1 MiB", oidc.Oversized(2 << 20), 503, unavailable},
-		{"a redirect", oidc.Redirect(w.idp.ElsewhereURL()), 503, unavailable},
-		{"no answer", oidc.Down, 503, unavailable},
+		{"500", refusal(500, "invalid_grant"), 503, "unavailable"},
+		{"502, HTML", html(502), 503, "unavailable"},
+		{"404, HTML", html(404), 503, "unavailable"},
+		{"429", refusal(429, "slow_down"), 503, "unavailable"},
+		{"200, HTML", html(200), 503, "unavailable"},
+		{"200, half an object", oidc.JSON(200, `{"access_token":"`), 503, "unavailable"},
+		{"200, an array", oidc.JSON(200, `[]`), 503, "unavailable"},
+		{"200, an error in it", refusal(200, "invalid_grant"), 503, "unavailable"},
+		{"200, no token", oidc.With(map[string]any{"access_token": nil}), 503, "unavailable"},
+		{"200, a number for a token", oidc.With(map[string]any{"access_token": 1}), 503, "unavailable"},
+		{"200, an access token alone", oidc.With(map[string]any{"issued_token_type": urn + "access_token"}), 503, "unavailable"},
+		{"token_type DPoP", oidc.With(map[string]any{"token_type": "DPoP"}), 503, "unavailable"},
+		{"over 1 MiB", oidc.Oversized(2 << 20), 503, "unavailable"},
+		{"a redirect", oidc.Redirect(w.idp.ElsewhereURL()), 503, "unavailable"},
+		{"no answer", oidc.Down, 503, "unavailable"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			defer w.idp.Repair()
 			elsewhere := w.idp.Calls(oidc.Elsewhere)
 			w.idp.SetFault(oidc.Token, tt.fault)
-			bearer, result := w.idp.APIToken(oidc.Robot), "invalid"
+			bearer := w.idp.APIToken(oidc.Robot)
+			text := ""
 			switch {
-			case tt.code == http.StatusOK:
-				result = "ok"
-			case tt.text == exchangeRefused:
-				result = "refused"
-			case tt.text == unavailable:
-				result = "unavailable"
+			case tt.code == http.StatusServiceUnavailable:
+				text = unavailable
+			case tt.result == "refused":
+				text = exchangeRefused
 			}
-			series := `proxyauth_token_exchange_total{result="` + result + `"}`
+			series := `proxyauth_token_exchange_total{result="` + tt.result + `"}`
 			counted := counter(t, w.px, series)
 			for _, f := range recorded {
 				up := w.records[f.mode]
@@ -99,14 +98,14 @@ func TestTEX02Answers(t *testing.T) {
 					}
 					continue
 				}
-				a.refused(t, tt.code, tt.text)
+				a.refused(t, tt.code, text)
 				up.None(t)
-				if strings.Contains(a.Body, text[:16]) || strings.Contains(strings.Join(a.Header["Warning"], ""), text[:16]) {
+				if strings.Contains(a.Body, words[:16]) || strings.Contains(strings.Join(a.Header["Warning"], ""), words[:16]) {
 					t.Errorf("the provider's words are passed on: %s", a.Body)
 				}
 			}
 			if n := counter(t, w.px, series) - counted; n != len(recorded) {
-				t.Errorf("%d exchanges are counted as %s, want %d", n, result, len(recorded))
+				t.Errorf("%d exchanges are counted as %s, want %d", n, tt.result, len(recorded))
 			}
 			// A human on the same URL needs no exchange.
 			if a := ask(t, w.px, "h2", "basic"+recFrontProxy.suffix, "/api", w.idp.Token(oidc.Alice, nil)); a.Code != http.StatusOK {
@@ -117,7 +116,7 @@ func TestTEX02Answers(t *testing.T) {
 			}
 		})
 	}
-	if strings.Contains(w.px.Everything(), text[:16]) {
+	if strings.Contains(w.px.Everything(), words[:16]) {
 		t.Error("the provider's words are in the log")
 	}
 	// Recovery needs no restart.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"testing"
+	"unicode/utf8"
 
 	jose "github.com/go-jose/go-jose/v4"
 
@@ -95,6 +96,24 @@ func (r *route) bearer(jwt string) string {
 	}
 	r.idp.SetFault(oidc.Token, oidc.With(map[string]any{"access_token": jwt}))
 	return r.idp.APIToken(oidc.Robot)
+}
+
+// unusable is the code for a JWT that its maker made wrong: the caller's fault,
+// or the provider's who gave it in an exchange (AUTH-16).
+func (r *route) unusable() int {
+	if r.exchanged {
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusUnauthorized
+}
+
+// spelled is the code for a claim as it is written. A JWT that is no Unicode is
+// not well formed for OidcProvider, which tells tokens apart by their payload.
+func (r *route) spelled(written string, code int) int {
+	if r.name == "exchanged-token" && !utf8.ValidString(written) {
+		return r.unusable()
+	}
+	return code
 }
 
 // claims is bearer of alice's JWT with one claim as it is written, which is

@@ -51,8 +51,12 @@ func (s *tracks) forgeries(t *testing.T, r *route) {
 		"a jku elsewhere":       r.idp.KeyURL(claims, r.idp.ElsewhereURL()),
 		"a flipped bit":         oidc.FlipSignatureBit(r.idp.Mint(claims, oidc.Sign{})),
 		"another issuer":        s.w.idp.Token(oidc.Alice, nil),
-		"another audience":      r.idp.Token(oidc.Alice, map[string]any{"aud": otherID}),
-		"no audience":           r.idp.Token(oidc.Alice, map[string]any{"aud": nil}),
+	} {
+		t.Run(name, func(t *testing.T) { s.judged(t, r.name, r.bearer(token), r.unusable(), "") })
+	}
+	for name, token := range map[string]string{
+		"another audience": r.idp.Token(oidc.Alice, map[string]any{"aud": otherID}),
+		"no audience":      r.idp.Token(oidc.Alice, map[string]any{"aud": nil}),
 	} {
 		t.Run(name, func(t *testing.T) { s.judged(t, r.name, r.bearer(token), http.StatusUnauthorized, "") })
 	}
@@ -76,8 +80,8 @@ func (s *tracks) times(t *testing.T, r *route) {
 		code    int
 	}{
 		"nbf and iat 20 s ahead": {map[string]any{"nbf": at(20 * time.Second), "iat": at(20 * time.Second)}, 200},
-		"nbf 10 min ahead":       {map[string]any{"nbf": at(10 * time.Minute), "exp": at(time.Hour)}, 401},
-		"exp 5 s ago":            {map[string]any{"exp": at(-5 * time.Second)}, 401},
+		"nbf 10 min ahead":       {map[string]any{"nbf": at(10 * time.Minute), "exp": at(time.Hour)}, r.unusable()},
+		"exp 5 s ago":            {map[string]any{"exp": at(-5 * time.Second)}, r.unusable()},
 		"no exp":                 {map[string]any{"exp": nil}, 401},
 		"exp a string":           {map[string]any{"exp": fmt.Sprint(at(time.Hour))}, 401},
 		"exp 1e300":              {map[string]any{"exp": json.RawMessage("1e300")}, 401},
@@ -118,7 +122,7 @@ func (s *tracks) groups(t *testing.T, r *route) {
 		"\"o\xffps\"":         {nil, 401},
 	} {
 		t.Run(written, func(t *testing.T) {
-			who := s.judged(t, r.name, r.claims(t, "groups", written), tt.code, "")
+			who := s.judged(t, r.name, r.claims(t, "groups", written), r.spelled(written, tt.code), "")
 			want := &rawserver.Identity{User: oidc.Alice, Groups: tt.want, Extra: map[string][]string{}}
 			if tt.code != http.StatusOK {
 				want = nil
@@ -141,7 +145,7 @@ func (s *tracks) username(t *testing.T, r *route) {
 			if code == http.StatusForbidden {
 				text = "has no username for the configured claim"
 			}
-			s.judged(t, r.name, r.claims(t, "preferred_username", written), code, text)
+			s.judged(t, r.name, r.claims(t, "preferred_username", written), r.spelled(written, code), text)
 		})
 	}
 }
@@ -191,8 +195,8 @@ func (s *tracks) rotation(t *testing.T, r *route) {
 		t.Errorf("the key set was read %d times", n)
 	}
 	gone := r.bearer(r.idp.Mint(r.idp.Claims(oidc.Alice, nil), oidc.Sign{KeyID: oidc.K1}))
-	s.judged(t, r.name, gone, http.StatusUnauthorized, "")
-	s.judged(t, r.name, old, http.StatusUnauthorized, "")
+	s.judged(t, r.name, gone, r.unusable(), "")
+	s.judged(t, r.name, old, r.unusable(), "")
 	s.judged(t, r.name, fresh, http.StatusOK, "")
 	r.idp.UseKey(k2)
 }

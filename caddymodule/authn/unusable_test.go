@@ -1,0 +1,194 @@
+package authn
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// AUTH-16: a token that is none for this cluster, by what its maker made of it,
+// is the provider's fault: 503 with a notice, and one exchange in five seconds
+// however often the machine tries.
+func TestUnusableTokenIsTheProvidersFault(t *testing.T) {
+	p := newIDP(t, k1().jwk())
+	jwt := newWorld(t, p.authenticator())
+	w := newExchangeWorld(t, jwt.clock, jwt.cache, jwt.JWTAuthenticators)
+	changes := 0
+	w.unusable.onChange = func() { changes++ }
+	prefix := w.endpoint.URL + "/token: it gave a token that is not valid here: "
+	for _, tt := range []struct {
+		name, token string
+		want        *Unauthenticated
+	}{
+		{"another issuer", jwt.token(t, k1(), p, "iss", "https://other.example.test"), errUnknownIssuer},
+		{"expired", jwt.token(t, k1(), p, "exp", w.clock.Now().Unix()), errExpired},
+		{"not yet valid", jwt.token(t, k1(), p, "nbf", w.clock.Now().Unix()+3600), errNotYetValid},
+		{"forged", jwt.token(t, signer{"k1", k2().alg, k2().key}, p), errSignature},
+		{"an unknown key", jwt.token(t, signer{"k9", k2().alg, k2().key}, p), errUnknownKey},
+		{"HMAC", signer{"k1", "HS256", rsaKey1()}.sign(t, nil, mustJSON(jwt.claimsOf(p))), errAlgorithm},
+		{"opaque", "opaque", errMalformed},
+		{"itself", "machine-itself", errMalformed},
+	} {
+		w.endpoint.setAnswer(issue(tt.token, 300))
+		bearer := "machine-" + strings.ReplaceAll(tt.name, " ", "-")
+		for range 2 {
+			for range 5 {
+				_, err := w.Authenticate(t.Context(), bearer)
+				if want := "the identity provider cannot be asked: " + prefix + tt.want.Error(); !isUnavailable(err) || err.Error() != want {
+					t.Errorf("%s: got %v, want %s", tt.name, err, want)
+				}
+			}
+			w.exchanges(t, bearer)
+			w.told(t, ExchangeInvalid)
+			w.clock.advance(refusedFor)
+		}
+		if diff := cmp.Diff([]string{prefix + tt.want.Error()}, w.IssuerFaults()); diff != "" {
+			t.Error(diff)
+		}
+	}
+	if changes != 7 { // the last one is as the one before
+		t.Errorf("told of %d changes", changes)
+	}
+
+	// It ends with a good token, and not with one that nothing is known of.
+	w.endpoint.setAnswer(issue(jwt.token(t, k1(), p, "aud", "proxy-b"), 300))
+	w.check(t, "machine-1", ReasonAudience)
+	if len(w.IssuerFaults()) != 1 || changes != 7 {
+		t.Errorf("faults %q, told of %d changes", w.IssuerFaults(), changes)
+	}
+	good := jwt.token(t, k1(), p)
+	w.endpoint.setAnswer(issue(good, 300))
+	w.check(t, "machine-itself", "alice by "+good)
+	if faults := w.IssuerFaults(); len(faults) != 0 || changes != 8 {
+		t.Errorf("faults %q, told of %d changes", faults, changes)
+	}
+
+	// Or after five minutes.
+	w.endpoint.setAnswer(issue("opaque", 300))
+	w.check(t, "machine-2", "unavailable")
+	w.clock.advance(unusableShown - time.Nanosecond)
+	if faults := w.IssuerFaults(); len(faults) != 1 {
+		t.Errorf("faults %q", faults)
+	}
+	w.clock.advance(time.Nanosecond)
+	if faults := w.IssuerFaults(); len(faults) != 0 {
+		t.Errorf("faults %q", faults)
+	}
+	// A fault of the endpoint itself is the last one.
+	w.check(t, "machine-2", "unavailable")
+	w.endpoint.setAnswer(status(500, ""))
+	w.check(t, "machine-3", "unavailable")
+	if diff := cmp.Diff([]string{w.endpoint.URL + "/token: it answered with status 500"}, w.IssuerFaults()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// AUTH-16, TEX-02: which reasons are the provider's fault.
+func TestReasonsOfUnusableTokens(t *testing.T) {
+	t.Parallel()
+	fault := map[string]bool{
+		ReasonMalformed: true, ReasonUnknownIssuer: true, ReasonExpired: true, ReasonNotYetValid: true, ReasonAlgorithm: true,
+		ReasonUnknownKey: true, ReasonSignature: true, ReasonOpaque: true, ReasonNotIntrospected: true,
+	}
+	for reason := range reasonTexts {
+		w, in := newFakeWorld(t)
+		in.setVerdict(func(string) (answer, error) { return answer{}, &Unauthenticated{reason} })
+		want := reason
+		if fault[reason] {
+			want = "unavailable"
+		}
+		for range 3 {
+			w.check(t, "machine-1", want)
+		}
+		w.exchanges(t, "machine-1")
+		w.told(t, ExchangeInvalid)
+		if shown := len(w.IssuerFaults()) == 1; shown != fault[reason] {
+			t.Errorf("%s: faults %q", reason, w.IssuerFaults())
+		}
+	}
+}
+
+// AUTH-15: an unusable token is no new one: the one at hand goes on to its end,
+// with one attempt in five seconds, also while nobody can judge it.
+func TestUnusableRenewal(t *testing.T) {
+	w, in := newFakeWorld(t)
+	verdict := func(token string) (answer, error) {
+		if token == "useless" {
+			return answer{}, errSignature
+		}
+		return accepted(w.clock, token), nil
+	}
+	in.setVerdict(verdict)
+	w.endpoint.setAnswer(issue("token-1", 300))
+	w.check(t, "machine-1", "user of token-1 by token-1")
+	w.exchanges(t, "machine-1")
+	w.told(t, ExchangeOK)
+	w.endpoint.setAnswer(issue("useless", 300))
+	w.clock.advance(270 * time.Second)
+	for range 5 {
+		for range 3 {
+			w.check(t, "machine-1", "user of token-1 by token-1")
+		}
+		w.exchanges(t, "machine-1")
+		w.told(t, ExchangeInvalid)
+		w.clock.advance(renewPause)
+	}
+	in.setVerdict(func(token string) (answer, error) {
+		if token == "useless" {
+			return answer{}, errSignature
+		}
+		return answer{}, &Unavailable{Fault: "tired"}
+	})
+	for range 3 {
+		w.check(t, "machine-1", "unavailable")
+	}
+	w.exchanges(t, "machine-1")
+	w.told(t, ExchangeInvalid)
+	in.setVerdict(verdict)
+	w.clock.advance(renewPause) // 300 s: its end
+	for range 3 {
+		w.check(t, "machine-1", "unavailable")
+	}
+	w.exchanges(t, "machine-1")
+	w.told(t, ExchangeInvalid)
+
+	w.endpoint.setAnswer(issue("token-2", 300))
+	w.clock.advance(refusedFor)
+	w.check(t, "machine-1", "user of token-2 by token-2")
+}
+
+// AUTH-13: a token that ends while it is renewed in vain leaves the provider's
+// fault, which is not remembered, and no 401 for the machine.
+func TestTokenEndsDuringItsRenewal(t *testing.T) {
+	w, _ := newFakeWorld(t)
+	w.endpoint.setAnswer(issue("token-1", 300))
+	w.check(t, "machine-1", "user of token-1 by token-1")
+	w.endpoint.setAnswer(func(rw http.ResponseWriter, r *http.Request) {
+		w.clock.advance(4 * time.Second)
+		status(503, "")(rw, r)
+	})
+	w.clock.advance(298 * time.Second)
+	w.check(t, "machine-1", "unavailable")
+	w.endpoint.setAnswer(issue("token-2", 300))
+	w.check(t, "machine-1", "user of token-2 by token-2")
+}
+
+// The same when it ends, or is found to be revoked, while it is judged: the
+// bearer could not be judged.
+func TestTokenIsRefusedAfterARenewalInVain(t *testing.T) {
+	for _, reason := range []*Unauthenticated{errExpired, errInactive, errNotAccepted} {
+		w, in := newFakeWorld(t)
+		w.endpoint.setAnswer(issue("token-1", 300))
+		w.check(t, "machine-1", "user of token-1 by token-1")
+		w.clock.advance(290 * time.Second)
+		w.endpoint.setAnswer(status(503, ""))
+		in.setVerdict(func(string) (answer, error) { return answer{}, reason })
+		w.check(t, "machine-1", "unavailable")
+		in.setVerdict(func(token string) (answer, error) { return accepted(w.clock, token), nil })
+		w.endpoint.setAnswer(issue("token-2", 300))
+		w.check(t, "machine-1", "user of token-2 by token-2")
+	}
+}
