@@ -203,7 +203,8 @@ func (c *Cache) load(ctx context.Context, key cacheKey, validate func(context.Co
 		if result, err, ok := c.get(&key); ok {
 			return result, err
 		}
-		detached, cancel := context.WithTimeout(context.Background(), lookupLimit)
+		// With the values of the first caller: where the token comes from.
+		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupLimit)
 		defer cancel()
 		a, err := c.guarded(detached, validate)
 		c.store(&key, a, err)

@@ -1,6 +1,7 @@
 package authn
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -43,5 +44,23 @@ func TestCacheDropsOneScope(t *testing.T) {
 	c.drop(ended)
 	if held(ended) != 0 || held(other) != 40 {
 		t.Errorf("after the end of one: %d and %d", held(ended), held(other))
+	}
+}
+
+// AUTH-13: a validation has the values of the caller who began it, and goes on
+// without that caller.
+func TestValidationHasTheCallersValues(t *testing.T) {
+	type key struct{}
+	c := NewCache(0, nil)
+	ctx, leave := context.WithCancel(context.WithValue(t.Context(), key{}, "from here"))
+	seen := make(chan any, 2)
+	_, err := c.load(ctx, cacheKey{}, func(ctx context.Context) (answer, error) {
+		leave()
+		seen <- ctx.Value(key{})
+		seen <- ctx.Err()
+		return answer{}, errInternal
+	})
+	if value, ended := <-seen, <-seen; value != "from here" || ended != nil {
+		t.Errorf("value %v, %v; the caller got %v", value, ended, err)
 	}
 }

@@ -28,7 +28,7 @@ const (
 	maxHeader = 64 << 10
 	// receiveBuffer is room for a small answer to each call at once, so that
 	// large ones that wait for a Place do not keep others from being read.
-	receiveBuffer = 3*maxCalls*smallAnswer + smallAnswer
+	receiveBuffer = 3 * maxCalls * smallAnswer
 	// A connection is kept for the next token, not for the next hour.
 	idleLimit = 90 * time.Second
 	// A connection on which nothing comes back any more is given up after

@@ -21,6 +21,13 @@
 //     tokens were refused asks about strange ones only a few times a second.
 //     Tokens that were good before, or whose signature was verified, are
 //     counted apart: a flood does not shut out who is already there.
+//     Strange tokens are counted by source (WithSource) as well: 20 refusals at
+//     once and 2 a second each. Those that had none refused for 30 seconds have
+//     lanes and a budget of their own, four tokens at once each, apart from that
+//     of all others (100 refusals at once, 10 a second, either). So a flood from
+//     few addresses does not shut out who comes from elsewhere, and one from very
+//     many costs no more than twice as much. Of up to 4,096 sources it is known
+//     that tokens were refused.
 //   - A provider that fails is not hammered either, and is asked again within
 //     a moment of being back.
 //   - Tokens are kept as digests, and no error holds a piece of one.

@@ -47,9 +47,12 @@ type Limiter struct {
 	now      func() time.Time
 	onChange func()
 
-	known, strange class
+	// quiet is for strange tokens of sources that are quiet, strange for all
+	// others.
+	known, quiet, strange class
 
-	mu sync.Mutex
+	mu      sync.Mutex
+	sources *simplelru.LRU[string, *source]
 	// good are digests of strange tokens that turned out good.
 	good    *simplelru.LRU[[sha256.Size]byte, struct{}]
 	fault   Fault
@@ -69,11 +72,14 @@ type class struct {
 // NewLimiter makes a Limiter. now is the clock; onChange, if not nil, is told
 // that Fault may have changed, and must not block.
 func NewLimiter(now func() time.Time, onChange func()) *Limiter {
-	good, _ := simplelru.NewLRU[[sha256.Size]byte, struct{}](maxKnown, nil) // fails for a size below 1
-	l := &Limiter{now: now, onChange: onChange, good: good}
+	// These fail for a size below 1.
+	good, _ := simplelru.NewLRU[[sha256.Size]byte, struct{}](maxKnown, nil)
+	sources, _ := simplelru.NewLRU[string, *source](maxSources, nil)
+	l := &Limiter{now: now, onChange: onChange, good: good, sources: sources}
 	l.known.refusals = newBudget(endedBurst, endedRate, now())
+	l.quiet.refusals = newBudget(refusedBurst, refusedRate, now())
 	l.strange.refusals = newBudget(refusedBurst, refusedRate, now())
-	for _, c := range []*class{&l.known, &l.strange} {
+	for _, c := range []*class{&l.known, &l.quiet, &l.strange} {
 		c.calls = make(chan struct{}, maxCalls)
 		c.faults = newBudget(faultBurst, faultRate, now())
 	}
@@ -88,7 +94,8 @@ func NewLimiter(now func() time.Time, onChange func()) *Limiter {
 // is no random text. It waits for its turn until ctx ends.
 func (l *Limiter) Ask(ctx context.Context, token string, verified bool, ask func(context.Context) error) error {
 	digest := sha256.Sum256([]byte(token))
-	class := l.class(verified, digest)
+	class, source := l.enter(verified, digest, sourceOf(ctx))
+	defer l.leave(source)
 	n := int64(len(token) + waitingOverhead)
 	defer class.waiting.Add(-n)
 	if class.waiting.Add(n) > maxWaiting {
@@ -100,62 +107,81 @@ func (l *Limiter) Ask(ctx context.Context, token string, verified bool, ask func
 	case <-ctx.Done():
 		return outOfTime
 	}
-	if err := l.begin(class); err != nil {
+	if err := l.begin(class, source); err != nil {
 		return err
 	}
 	err := ask(ctx)
-	l.end(class, digest, err)
+	l.end(class, source, digest, err)
 	return err
 }
 
-func (l *Limiter) class(verified bool, token [sha256.Size]byte) *class {
+// enter returns the class of a token, and its source if that matters.
+func (l *Limiter) enter(verified bool, token [sha256.Size]byte, from string) (*class, *source) {
 	if verified {
-		return &l.known
+		return &l.known, nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, ok := l.good.Get(token); ok {
-		return &l.known
+		return &l.known, nil
 	}
-	return &l.strange
+	now := l.now()
+	source := l.enterLocked(from, now)
+	if source.quiet(now) {
+		return &l.quiet, source
+	}
+	return &l.strange, source
 }
 
-// begin takes from the budget what a refusal would cost.
-func (l *Limiter) begin(c *class) error {
+func (l *Limiter) leave(s *source) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leaveLocked(s)
+}
+
+// begin takes from the budgets what a refusal would cost.
+func (l *Limiter) begin(c *class, s *source) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
 	if !c.faults.has(now) {
 		return c.fault
 	}
-	if !c.refusals.has(now) {
+	if s != nil && !s.refusals.has(now) || !c.refusals.has(now) {
 		return tooManyRefused
 	}
 	c.refusals.take()
+	if s != nil {
+		s.refusals.take()
+	}
 	return nil
 }
 
 // end settles the account of a call.
-func (l *Limiter) end(c *class, token [sha256.Size]byte, err error) {
+func (l *Limiter) end(c *class, s *source, token [sha256.Size]byte, err error) {
 	l.mu.Lock()
 	before := l.fault
 	var fault Fault
 	if errors.As(err, &fault) {
 		l.fault, l.faultAt, c.fault = fault, l.now(), err
 		c.faults.take()
-		c.refusals.giveBack()
 	} else {
 		l.fault = ""
 		c.faults.fill()
 	}
-	switch {
-	case err == nil:
-		c.refusals.giveBack()
-		if c == &l.strange {
-			l.good.Add(token, struct{}{})
-		}
-	case fault == "":
+	if refused := err != nil && fault == ""; refused {
 		l.good.Remove(token)
+		if s != nil {
+			s.refusedAt = l.now()
+		}
+	} else {
+		c.refusals.giveBack()
+		if s != nil {
+			s.refusals.giveBack()
+		}
+	}
+	if err == nil && c != &l.known {
+		l.good.Add(token, struct{}{})
 	}
 	changed := before != l.fault
 	l.mu.Unlock()
