@@ -39,7 +39,8 @@
 //     how many are run at once, per cluster and in all, and in the size of the
 //     identity (64 KiB, 1024 values; beyond that TooLarge, a 403). So are the
 //     signatures checked at once per key set, the keys a token is tried
-//     against, and what tokens hold that wait for one issuer (16 MiB).
+//     against, and what tokens hold that wait for one issuer (16 MiB, a quarter
+//     of it per authenticator; none that can be judged with the keys at hand).
 //   - A bearer is shown to whoever it may be for, and to nobody else. With an
 //     exchange (Exchanging) that is decided before anybody sees it, by what it
 //     is: a token that names an issuer, or might be read as if it did, never

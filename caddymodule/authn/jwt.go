@@ -53,7 +53,7 @@ type JWTAuthenticators struct {
 type jwtAuthenticator struct {
 	issuer    string
 	audiences []string
-	keys      *keySet
+	keys      keyShare
 	mapping   *mapping
 	// evaluations are the cluster's.
 	evaluations lanes
@@ -93,7 +93,7 @@ func (a *JWTAuthenticators) add(j *JWT, keys *KeySets) error {
 	a.members = append(a.members, &jwtAuthenticator{
 		issuer:    issuer.URL,
 		audiences: slices.Clone(issuer.Audiences),
-		keys:      set,
+		keys:      newKeyShare(set),
 		mapping:   newMapping(&j.Authenticator, j.Mapper),
 
 		evaluations: a.evaluations,
@@ -171,11 +171,6 @@ func (a *JWTAuthenticators) read(token string) (unverified, *Unauthenticated) {
 }
 
 func (a *JWTAuthenticators) verify(ctx context.Context, token unverified) (answer, error) {
-	leave, err := token.member.keys.admit(len(token.raw))
-	if err != nil {
-		return answer{}, err
-	}
-	defer leave()
 	return token.member.authenticate(ctx, token.jwt, token.matched, a.now)
 }
 
@@ -221,7 +216,7 @@ func (m *jwtAuthenticator) authenticate(ctx context.Context, token *jwt, audienc
 	return answer{
 		result: &Result{Identity: id, Expires: token.expiry()},
 		until:  now().Add(verifiedFor),
-		basis:  &signedBy{set: m.keys, key: key},
+		basis:  &signedBy{set: m.keys.keySet, key: key},
 	}, nil
 }
 
@@ -287,7 +282,7 @@ var algorithmNames = func() (names []string) {
 
 // signatureCheck is the oidc.KeySet for one token.
 type signatureCheck struct {
-	set   *keySet
+	set   keyShare
 	token *jwt
 	key   *publicKey
 	err   error
@@ -339,10 +334,10 @@ func (a *JWTAuthenticators) IssuerFaults() []string {
 	var faults []string
 	seen := make(map[*keySet]bool, len(a.members))
 	for _, member := range a.members {
-		if seen[member.keys] {
+		if seen[member.keys.keySet] {
 			continue
 		}
-		seen[member.keys] = true
+		seen[member.keys.keySet] = true
 		if fault := member.keys.lastFault(); fault != "" {
 			faults = append(faults, member.issuer+": "+fault)
 		}

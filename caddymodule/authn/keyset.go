@@ -39,7 +39,7 @@ type keySet struct {
 
 	// verifications bounds the signatures that are checked at once.
 	verifications lanes
-	// waiting is what the tokens hold that are being validated, in bytes.
+	// waiting is what the tokens hold that wait for the provider, in bytes.
 	waiting atomic.Int64
 
 	// ctx ends when nobody uses the set any more.
@@ -77,18 +77,17 @@ type knownKeys struct {
 // An unknown kid has the key set read again, at most once a minute; a known
 // one with a bad signature never. A token without kid is tried against all
 // keys that fit, and counts as unknown when none does.
-func (s *keySet) verify(ctx context.Context, token *jwt) (*publicKey, error) {
+func (s keyShare) verify(ctx context.Context, token *jwt) (*publicKey, error) {
 	begun := s.begun()
-	known, err := s.current(ctx)
+	known, err := s.current(ctx, len(token.raw))
 	if err != nil {
 		return nil, err
 	}
 	for {
-		if s.verifications.enter(ctx) != nil {
-			return nil, errBusy
+		key, refused, err := s.judge(ctx, known, token)
+		if err != nil {
+			return nil, err
 		}
-		key, refused := known.verify(token)
-		s.verifications.leave()
 		if refused != errUnknownKey {
 			if refused != nil {
 				return nil, refused
@@ -98,7 +97,7 @@ func (s *keySet) verify(ctx context.Context, token *jwt) (*publicKey, error) {
 		if known.read > begun {
 			return nil, refused // read since this token came
 		}
-		newer, err := s.reread(ctx, known)
+		newer, err := s.reread(ctx, known, len(token.raw))
 		if err != nil {
 			return nil, err
 		}
@@ -134,8 +133,8 @@ func (k *knownKeys) verify(token *jwt) (*publicKey, *Unauthenticated) {
 }
 
 // current returns the keys, after a read when there are none that may be used
-// without one.
-func (s *keySet) current(ctx context.Context) (*knownKeys, error) {
+// without one, for a token of so many bytes.
+func (s keyShare) current(ctx context.Context, bytes int) (*knownKeys, error) {
 	for {
 		s.mu.Lock()
 		now := s.now()
@@ -150,7 +149,7 @@ func (s *keySet) current(ctx context.Context) (*knownKeys, error) {
 		}
 		read := s.startLocked(true)
 		s.mu.Unlock()
-		if err := s.wait(ctx, read); err != nil {
+		if err := s.wait(ctx, read, bytes); err != nil {
 			return nil, err
 		}
 	}
@@ -178,23 +177,6 @@ func age(now, t time.Time) time.Duration {
 	return max(now.Sub(t), now.Round(0).Sub(t.Round(0)))
 }
 
-// maxWaiting bounds what tokens hold that wait for one issuer. Anybody can
-// send tokens that name it, and it may take ten seconds to answer.
-const (
-	maxWaiting      = 16 << 20
-	waitingOverhead = 8 << 10 // of a token, beside its bytes
-)
-
-// admit lets a token of so many bytes wait for the issuer, if there is room.
-func (s *keySet) admit(bytes int) (leave func(), err error) {
-	n := int64(bytes)*3 + waitingOverhead // as sent, its parts, its claims
-	if s.waiting.Add(n) > maxWaiting {
-		s.waiting.Add(-n)
-		return nil, &Unavailable{Fault: s.issuer + ": too many tokens wait for it"}
-	}
-	return func() { s.waiting.Add(-n) }, nil
-}
-
 // dueLocked reports whether a read may begin now.
 func (s *keySet) dueLocked(now time.Time) bool {
 	known := s.known.Load()
@@ -213,7 +195,7 @@ func (s *keySet) dueLocked(now time.Time) bool {
 
 // reread reads the keys for a kid that is not among seen, if it may. It
 // returns seen when there is no news.
-func (s *keySet) reread(ctx context.Context, seen *knownKeys) (*knownKeys, error) {
+func (s keyShare) reread(ctx context.Context, seen *knownKeys, bytes int) (*knownKeys, error) {
 	s.mu.Lock()
 	if newer := s.known.Load(); newer != seen {
 		s.mu.Unlock()
@@ -232,7 +214,7 @@ func (s *keySet) reread(ctx context.Context, seen *knownKeys) (*knownKeys, error
 	}
 	read := s.startLocked(false)
 	s.mu.Unlock()
-	if err := s.wait(ctx, read); err != nil {
+	if err := s.wait(ctx, read, bytes); err != nil {
 		return nil, err
 	}
 	if read.err != nil {
@@ -287,16 +269,6 @@ func (s *keySet) unavailable() error {
 
 func (s *keySet) unavailableLocked() error {
 	return &Unavailable{Fault: s.issuer + ": " + string(s.fault)}
-}
-
-// wait waits for a read. How it ended is in s.
-func (s *keySet) wait(ctx context.Context, read *keyRead) error {
-	select {
-	case <-read.done:
-		return nil
-	case <-ctx.Done():
-		return &Unavailable{Fault: s.issuer + ": it did not answer in time"}
-	}
 }
 
 // close ends the set: a read in flight is broken off, and waited for.

@@ -106,7 +106,7 @@ func NewOIDC(cfg OIDCConfig, keys *KeySets, cache *Cache) (*OIDCProvider, error)
 	return &OIDCProvider{
 		verifier: &jwtAuthenticator{
 			issuer:      cfg.IssuerURL,
-			keys:        set,
+			keys:        newKeyShare(set),
 			mapping:     newMapping(&cfg.Claims.Authenticator, cfg.Claims.Mapper),
 			evaluations: newLanes(),
 		},
@@ -216,11 +216,6 @@ func (p *OIDCProvider) judgeAudience(audience []string, party string) (wrong boo
 
 // ask finds out about a token with the provider's help.
 func (p *OIDCProvider) ask(ctx context.Context, token presented) (answer, error) {
-	leave, err := p.verifier.keys.admit(len(token.token))
-	if err != nil {
-		return answer{}, err
-	}
-	defer leave()
 	if token.jwt != nil {
 		return p.askSigned(ctx, token)
 	}
@@ -245,7 +240,7 @@ func (p *OIDCProvider) askSigned(ctx context.Context, token presented) (answer, 
 			return answer{}, errClaims
 		}
 		until = p.now().Add(p.ttl)
-		at, err := p.endpoints(ctx)
+		at, err := p.endpoints(ctx, len(token.token))
 		if err != nil {
 			return answer{}, err
 		}
@@ -260,13 +255,13 @@ func (p *OIDCProvider) askSigned(ctx context.Context, token presented) (answer, 
 	return answer{
 		result: &Result{Identity: id, Expires: token.jwt.expiry(), WrongAudience: token.wrongAudience},
 		until:  until,
-		basis:  &signedBy{set: p.verifier.keys, key: key},
+		basis:  &signedBy{set: p.verifier.keys.keySet, key: key},
 	}, nil
 }
 
 // askOpaque has the provider say what a token is that only it can read.
 func (p *OIDCProvider) askOpaque(ctx context.Context, token presented) (answer, error) {
-	at, err := p.endpoints(ctx)
+	at, err := p.endpoints(ctx, len(token.token))
 	if err != nil {
 		return answer{}, err
 	}
@@ -295,9 +290,9 @@ func (p *OIDCProvider) askOpaque(ctx context.Context, token presented) (answer, 
 	}, nil
 }
 
-// endpoints are where the provider is asked about a token.
-func (p *OIDCProvider) endpoints(ctx context.Context) (endpoints, error) {
-	known, err := p.verifier.keys.current(ctx)
+// endpoints are where the provider is asked about a token of so many bytes.
+func (p *OIDCProvider) endpoints(ctx context.Context, bytes int) (endpoints, error) {
+	known, err := p.verifier.keys.current(ctx, bytes)
 	switch {
 	case err != nil:
 		return endpoints{}, err
