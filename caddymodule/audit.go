@@ -1,7 +1,9 @@
 package caddymodule
 
 import (
+	"context"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -40,7 +42,7 @@ func newAuditor(w http.ResponseWriter, r *http.Request, logger *zap.Logger) *aud
 		logger:                logger,
 		start:                 time.Now(),
 		method:                r.Method,
-		client:                clientIP(r),
+		client:                clientIP(r.Context()),
 	}
 }
 
@@ -134,10 +136,25 @@ func (a *auditor) record(code int) {
 
 // clientIP is the address Caddy settled on from the peer and trusted_proxies,
 // without the zone of an IPv6 address.
-func clientIP(r *http.Request) string {
-	ip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+func clientIP(ctx context.Context) string {
+	ip, _ := caddyhttp.GetVar(ctx, caddyhttp.ClientIPVarKey).(string)
 	ip, _, _ = strings.Cut(ip, "%")
 	return ip
+}
+
+// sourceOf is whose the address of a client is, for limits: of IPv6 whoever has
+// one address has the /64 around it.
+func sourceOf(ctx context.Context) string {
+	ip := clientIP(ctx)
+	address, err := netip.ParseAddr(ip)
+	if err != nil || address.Unmap().Is4() {
+		return ip
+	}
+	network, err := address.Prefix(64)
+	if err != nil {
+		return ip
+	}
+	return network.String()
 }
 
 // Interface guards.

@@ -123,6 +123,7 @@ func newRuntime(o runtimeOptions) (*runtime, error) {
 	cache.OnPanic = func(stack []byte) {
 		logger.Error("the validation of a token panicked; the token was refused", zap.ByteString("stack", stack))
 	}
+	cache.Source = sourceOf
 	cache.OnLookup = func(result string) { tokenCache.WithLabelValues(result).Inc() }
 	rt := &runtime{
 		options: o,

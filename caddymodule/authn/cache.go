@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
 const (
@@ -51,6 +53,9 @@ type Cache struct {
 	// OnLookup, if set before first use, is told how each look into the
 	// cache went: one of the Cache constants. It must not block.
 	OnLookup func(result string)
+	// Source, if set before first use, says where the token of a request comes
+	// from, as idp.WithSource has it, by the context of the request.
+	Source func(ctx context.Context) string
 	// OnPanic, if set before first use, is told where the validation of a
 	// token panicked.
 	OnPanic func(stack []byte)
@@ -203,8 +208,7 @@ func (c *Cache) load(ctx context.Context, key cacheKey, validate func(context.Co
 		if result, err, ok := c.get(&key); ok {
 			return result, err
 		}
-		// With the values of the first caller: where the token comes from.
-		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupLimit)
+		detached, cancel := context.WithTimeout(c.from(ctx), lookupLimit)
 		defer cancel()
 		a, err := c.guarded(detached, validate)
 		c.store(&key, a, err)
@@ -219,6 +223,15 @@ func (c *Cache) load(ctx context.Context, key cacheKey, validate func(context.Co
 		}
 		return r.Val.(*Result), nil
 	}
+}
+
+// from is what a validation for the caller with ctx runs under: it knows where the
+// token comes from, and does not end with the caller.
+func (c *Cache) from(ctx context.Context) context.Context {
+	if c.Source == nil {
+		return context.WithoutCancel(ctx)
+	}
+	return idp.WithSource(context.WithoutCancel(ctx), c.Source(ctx))
 }
 
 // guarded turns a panic into a refusal: it happens outside the goroutine of a
