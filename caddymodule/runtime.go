@@ -281,6 +281,7 @@ func (rt *runtime) rebuild() time.Duration {
 			old = nil
 		}
 		after[key] = rt.assemble(spec, old)
+		rt.logReady(old, after[key])
 	}
 	rt.snapshot.Store(&snapshot{clusters: after})
 	for _, group := range ended {

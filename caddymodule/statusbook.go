@@ -7,6 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
@@ -94,4 +97,19 @@ func (rt *runtime) statuses() ([]clusterStatus, bool) {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	return list, true
+}
+
+// logReady tells of a cluster that stops or begins to serve: a directory has no
+// Events.
+func (rt *runtime) logReady(before, after *cluster) {
+	is := after.spec.Ready
+	if before == nil && is.Status == k8swatch.StatusTrue || before != nil && before.spec.Ready.Reason == is.Reason {
+		return
+	}
+	level := zapcore.InfoLevel
+	if is.Status != k8swatch.StatusTrue && is.Reason != k8swatch.ReasonDisabled {
+		level = zapcore.WarnLevel
+	}
+	rt.logger.Log(level, "readiness of a cluster", zap.Stringer("cluster", after.spec.Key),
+		zap.String("ready", is.Status), zap.String("reason", is.Reason), zap.String("message", is.Message))
 }

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
@@ -65,6 +67,8 @@ type Cache struct {
 	flights singleflight.Group
 	// kept are the tokens that an exchange gave.
 	kept *keptTokens
+	// scopes counts the scopes that were made.
+	scopes atomic.Uint64
 }
 
 // shard is a part of the cache with a lock of its own.
@@ -80,6 +84,13 @@ type scope [sha256.Size]byte
 
 func newScope(uid, hash string) scope {
 	return sha256.Sum256(fmt.Appendf(nil, "%d:%s%s", len(uid), uid, hash))
+}
+
+// newScope is the scope of one authenticator. No other one has it, though its
+// configuration be the same: a cluster whose token exchange is switched off and
+// on again must not find the machines that it knew.
+func (c *Cache) newScope(uid types.UID, hash string) scope {
+	return newScope(string(uid), fmt.Sprintf("%d:%s", c.scopes.Add(1), hash))
 }
 
 type cacheKey struct {

@@ -64,3 +64,21 @@ func TestValidationHasTheCallersValues(t *testing.T) {
 		t.Errorf("value %v, %v; the caller got %v", value, ended, err)
 	}
 }
+
+// A configuration that comes back begins anew: what was remembered under it, the
+// tokens of an exchange included, is not found again.
+func TestCacheOfAConfigurationThatComesBack(t *testing.T) {
+	c := NewCache(0, nil)
+	first, again := c.newScope("uid", "hash"), c.newScope("uid", "hash")
+	if first == again {
+		t.Fatal("two authenticators share a scope")
+	}
+	key := cacheKey{scope: first, token: digest("token")}
+	if _, err := c.load(t.Context(), key, good("alice", time.Now().Add(time.Hour))); err != nil {
+		t.Fatal(err)
+	}
+	key.scope = again
+	if result, _, ok := c.get(&key); ok {
+		t.Errorf("found %v", result)
+	}
+}

@@ -91,7 +91,7 @@ func TestCacheTimes(t *testing.T) {
 	w.clock.advance(time.Nanosecond)
 	check(hour, "alice", "", CacheMiss)
 	// What nobody looks into the cache for.
-	check("a.b", "", ReasonMalformed)
+	check("a.b", "", ReasonOpaque)
 }
 
 // A verdict counts for one configuration only.

@@ -107,7 +107,7 @@ func NewExchanging(cfg ExchangingConfig, authenticator Authenticator, client *ex
 		innerScope: in.remembers(),
 		client:     client,
 		// Not that of the inner one: a verdict there is on the bearer itself.
-		scope:      newScope(string(cfg.UID), "token exchange "+cfg.Hash),
+		scope:      cache.newScope(cfg.UID, "token exchange "+cfg.Hash),
 		cache:      cache,
 		use:        exchange.Forward(cfg.ForwardAccessToken),
 		ttl:        max(cfg.TTL, time.Second),

@@ -65,7 +65,7 @@ var errNoAudience = errors.New("the authenticator has no audience")
 // read when a token needs them, or by Refresh. Close gives the key sets back.
 func NewJWT(cfg Config, keys *KeySets, cache *Cache) (*JWTAuthenticators, error) {
 	a := &JWTAuthenticators{
-		scope: newScope(string(cfg.UID), cfg.Hash),
+		scope: cache.newScope(cfg.UID, cfg.Hash),
 		cache: cache,
 		now:   keys.now,
 
@@ -104,6 +104,9 @@ func (a *JWTAuthenticators) add(j *JWT, keys *KeySets) error {
 // Authenticate validates a token, or remembers what it was found to be.
 func (a *JWTAuthenticators) Authenticate(ctx context.Context, token string) (*Result, error) {
 	if !looksSigned(token) {
+		if kind, _ := classify(token); kind == opaque {
+			return nil, errOpaque
+		}
 		return nil, errMalformed
 	}
 	key := cacheKey{scope: a.scope, token: digest(token)}

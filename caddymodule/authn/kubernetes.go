@@ -46,7 +46,7 @@ type Kubernetes struct {
 // NewKubernetes makes an authenticator that asks one apiserver. It does no I/O.
 func NewKubernetes(cfg KubernetesConfig, cache *Cache) *Kubernetes {
 	return &Kubernetes{
-		scope:  newScope(string(cfg.UID), cfg.Hash),
+		scope:  cache.newScope(cfg.UID, cfg.Hash),
 		cache:  cache,
 		ttl:    cfg.TTL,
 		review: cfg.Review,

@@ -111,7 +111,7 @@ func NewOIDC(cfg OIDCConfig, keys *KeySets, cache *Cache) (*OIDCProvider, error)
 			evaluations: newLanes(),
 		},
 		release:       release,
-		scope:         newScope(string(cfg.UID), cfg.Hash),
+		scope:         cache.newScope(cfg.UID, cfg.Hash),
 		cache:         cache,
 		now:           keys.now,
 		clientID:      cfg.ClientID,
