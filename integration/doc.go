@@ -8,5 +8,7 @@
 //   - oidc is a real OpenID provider that can be made to misbehave,
 //   - rawserver and rawclient are the two ends of a wire that is looked at
 //     byte by byte,
-//   - proxy runs the product.
+//   - proxy runs the product,
+//   - onceworld keeps what the tests of a package share,
+//   - leakcheck searches what was written and sent for credentials.
 package integration

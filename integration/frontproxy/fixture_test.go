@@ -3,18 +3,15 @@ package frontproxy
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/oidc"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/onceworld"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/pki"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/proxy"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
@@ -31,8 +28,7 @@ const (
 
 // world is what the tests share.
 type world struct {
-	idp  *oidc.Provider
-	etcd *kube.Etcd
+	idp *oidc.Provider
 	// plain knows no identity provider: who somebody is, the proxy alone says.
 	plain *kube.APIServer
 	// full validates the provider's tokens itself, with the prefix oidc:, and
@@ -42,80 +38,49 @@ type world struct {
 	px *proxy.Proxy
 }
 
-// shared is the world, made at first use.
-var shared = sync.OnceValues(newWorld)
+var shared = onceworld.New(newWorld)
 
-var dir string
+func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	var err error
-	if dir, err = os.MkdirTemp("", "frontproxy"); err != nil {
-		panic(err)
-	}
-	defer os.RemoveAll(dir)
-	code := m.Run()
-	w, err := shared()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	w.px.Stop()
-	for _, sign := range []string{"WARNING: DATA RACE", "panic: ", "fatal error: "} {
-		if strings.Contains(w.px.Output(), sign) {
-			fmt.Fprintf(os.Stderr, "the proxy wrote %q:\n%s\n", sign, w.px.Output())
-			code = 1
-		}
-	}
-	w.plain.Stop()
-	w.full.Stop()
-	w.etcd.Stop()
-	w.idp.Stop()
-	return code
-}
-
-// get is shared for a test.
 func get(t *testing.T) *world {
 	t.Helper()
-	w, err := shared()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+	return shared.Get(t)
 }
 
-func newWorld() (*world, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
+func newWorld(ctx context.Context, s *onceworld.Setup) (*world, error) {
 	w := &world{}
 	var err error
 	if w.idp, err = oidc.New(oidc.Options{}); err != nil {
 		return nil, err
 	}
-	if w.etcd, err = kube.StartEtcd(ctx, dir); err != nil {
-		return nil, err
-	}
-	shared, err := kube.NewPKI()
+	s.AtEnd(w.idp.Stop)
+	etcd, err := kube.StartEtcd(ctx, s.Dir)
 	if err != nil {
 		return nil, err
 	}
-	if w.plain, err = kube.StartAPIServer(ctx, filepath.Join(dir, "plain"), kube.Options{Etcd: w.etcd, PKI: shared}); err != nil {
+	s.AtEnd(etcd.Stop)
+	authorities, err := kube.NewPKI()
+	if err != nil {
 		return nil, err
 	}
-	header := shared.DefaultRequestHeader()
+	if w.plain, err = kube.StartAPIServer(ctx, filepath.Join(s.Dir, "plain"), kube.Options{Etcd: etcd, PKI: authorities}); err != nil {
+		return nil, err
+	}
+	s.AtEnd(w.plain.Stop)
+	header := authorities.DefaultRequestHeader()
 	header.UIDHeaders = true
 	own := proxy.Authenticator(w.idp)
 	own.ClaimMappings.Username.Prefix = ptr("oidc:")
-	if w.full, err = kube.StartAPIServer(ctx, filepath.Join(dir, "full"), kube.Options{
-		Etcd: w.etcd, PKI: shared, RequestHeader: header, AuthenticationConfig: kube.AuthenticationConfig(own),
+	if w.full, err = kube.StartAPIServer(ctx, filepath.Join(s.Dir, "full"), kube.Options{
+		Etcd: etcd, PKI: authorities, RequestHeader: header, AuthenticationConfig: kube.AuthenticationConfig(own),
 	}); err != nil {
 		return nil, err
 	}
-	w.px, err = proxy.New(ctx, filepath.Join(dir, "proxy"), proxy.Options{Manifests: w.manifests()})
-	if err != nil {
+	s.AtEnd(w.full.Stop)
+	if w.px, err = proxy.New(ctx, filepath.Join(s.Dir, "proxy"), proxy.Options{Manifests: w.manifests()}); err != nil {
 		return nil, err
 	}
+	s.AtEndCheck(w.px.Close)
 	for _, name := range []string{"prod", "uid", "pass", "open", "refuse-sys", "refuse-group"} {
 		if _, err := w.px.WaitCluster(ctx, ns, name, func(s *proxy.ClusterStatus) bool { return s.Ready() == "True/Serving" }); err != nil {
 			return nil, err

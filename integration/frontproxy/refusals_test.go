@@ -136,17 +136,8 @@ var refusedTotal = regexp.MustCompile(`(?m)^proxyauth_upstream_identity_refused_
 // refused reads proxyauth_upstream_identity_refused_total (SIG-1).
 func (w *world) refused(t *testing.T) map[string]int {
 	t.Helper()
-	resp, err := http.Get(w.px.Health + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
 	counts := map[string]int{}
-	for _, m := range refusedTotal.FindAllStringSubmatch(string(text), -1) {
+	for _, m := range refusedTotal.FindAllStringSubmatch(w.px.MustMetrics(t), -1) {
 		var n int
 		fmt.Sscan(m[2], &n)
 		counts[m[1]] = n

@@ -143,7 +143,7 @@ func TestFWD04RefusedIdentities(t *testing.T) {
 				bothProtocols(t, func(t *testing.T, protocol string) {
 					w := way{px: shared.px, protocol: protocol, cluster: cluster, up: shared.ups[cluster]}
 					series := fmt.Sprintf("proxyauth_upstream_identity_refused_total{reason=%q}", tc.reason)
-					before := counter(t, shared.px, series)
+					before := shared.px.MustCounter(t, series)
 					path := fmt.Sprintf("/api/%x-%s-%s", name, cluster, protocol)
 					a := w.do(t, call{path: path}.bearer(bearer))
 					wantStatus(t, a, http.StatusForbidden, refusalTexts[tc.reason])
@@ -151,7 +151,7 @@ func TestFWD04RefusedIdentities(t *testing.T) {
 					if !strings.Contains(a.Body, tc.kind) {
 						t.Errorf("the message does not name %s: %s", tc.kind, a.Body)
 					}
-					if got := counter(t, shared.px, series) - before; got != 1 {
+					if got := shared.px.MustCounter(t, series) - before; got != 1 {
 						t.Errorf("%s: counted %d times", series, got)
 					}
 					e := audited(t, shared.px, path)
@@ -189,7 +189,7 @@ func TestFWD04NoValueInAnyLog(t *testing.T) {
 		do(t, px, h1, call{cluster: fpH2, path: "/exec"}.bearer(bearer).with("Connection: Upgrade", "Upgrade: SPDY/3.1"))
 	}
 	px.MustAudit(t, func(e proxy.Entry) bool { return e.Text("path") == "/exec" })
-	if text := px.Everything() + metrics(t, px); strings.Contains(text, marker) {
+	if text := px.Everything() + px.MustMetrics(t); strings.Contains(text, marker) {
 		t.Error("a refused value is in the log or the metrics")
 	}
 }

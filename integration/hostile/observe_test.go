@@ -6,45 +6,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"io"
-	"net/http"
 	"os"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/proxy"
 )
-
-// metrics is the whole page of a proxy.
-func metrics(t *testing.T, px *proxy.Proxy) string {
-	t.Helper()
-	resp, err := http.Get(px.Health + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	page, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("reading the metrics: %d, %v", resp.StatusCode, err)
-	}
-	return string(page)
-}
-
-// counter is the value of one series, `name{label="value"}`, 0 when absent.
-func counter(t *testing.T, px *proxy.Proxy, series string) int {
-	t.Helper()
-	for line := range strings.Lines(metrics(t, px)) {
-		if rest, ok := strings.CutPrefix(line, series+" "); ok {
-			value, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
-			if err != nil {
-				t.Fatalf("%s: %v", series, err)
-			}
-			return int(value)
-		}
-	}
-	return 0
-}
 
 // auditLog follows the log of a proxy, so that a test that looks for hundreds
 // of lines reads each of them once.

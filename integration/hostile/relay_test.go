@@ -235,11 +235,11 @@ func TestOBS03UpstreamUnauthorized(t *testing.T) {
 				call{path: execPath, lines: rawclient.UpgradeLines("Sec-WebSocket-Protocol: v5.channel.k8s.io")})
 		}
 		for i, c := range calls {
-			before := counter(t, w.px, series)
+			before := w.px.MustCounter(t, series)
 			c.path += fmt.Sprintf("&m=%s%s%d", w.cluster, w.protocol, i)
 			a := w.do(t, c.asAlice())
 			w.up.Only(t)
-			counted := counter(t, w.px, series) - before
+			counted := w.px.MustCounter(t, series) - before
 			if !w.frontProxy() {
 				if a.Code != 401 || a.Body != `{"kind":"Status","code":401}` || a.Header.Get("WWW-Authenticate") != `Basic realm="x"` || counted != 0 {
 					t.Errorf("%d %v %s, counted %d", a.Code, a.Header, a.Body, counted)
@@ -259,7 +259,7 @@ func TestOBS03UpstreamUnauthorized(t *testing.T) {
 			t.Errorf("HEAD: %d %v", a.Code, a.Header)
 		}
 	})
-	if got := counter(t, shared.px, `proxyauth_upstream_rejected_total{mode="Passthrough"}`); got != 0 {
+	if got := shared.px.MustCounter(t, `proxyauth_upstream_rejected_total{mode="Passthrough"}`); got != 0 {
 		t.Errorf("Passthrough: counted %d times", got)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/leakcheck"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/oidc"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/proxy"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/rawclient"
@@ -17,48 +18,12 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
-// pieces finds 16-character pieces of credentials in texts.
-type pieces map[string]string
-
-const pieceLength = 16
-
-func (p pieces) add(name, credential string) {
-	for i := 0; i+pieceLength <= len(credential); i++ {
-		p[credential[i:i+pieceLength]] = name
-	}
-}
-
-// find names the credentials that text holds pieces of, with one piece each.
-func (p pieces) find(text string) map[string]string {
-	found := map[string]string{}
-	for i := 0; i+pieceLength <= len(text); i++ {
-		if name, ok := p[text[i:i+pieceLength]]; ok {
-			found[name] = text[i : i+pieceLength]
-		}
-	}
-	return found
-}
-
-// accessLog is the log of the examples with its filter (SIG-3).
-const accessLog = `log {
-	output file %{dir}/access.log
-	format filter {
-		fields {
-			request>headers>Sec-Websocket-Protocol delete
-			request>headers>Cookie delete
-			request>uri query {
-				delete access_token
-			}
-		}
-	}
-}`
-
 // OBS-01, SIG-3: no piece of a credential in any log at any level, in the
 // metrics, in answers, or at the upstream.
 func TestOBS01NoCredentialAnywhere(t *testing.T) {
 	open := proxy.Cluster(ns, "pass-open", shared.ups[ptH2].URL, shared.ups[ptH2].ServerCA)
 	open.Spec.AuthConfig = &v1.AuthConfig{DisableValidation: true}
-	px := startProxy(t, proxy.Options{LogLevel: "DEBUG", Site: accessLog, Settings: "impersonation deny"},
+	px := startProxy(t, proxy.Options{LogLevel: "DEBUG", Site: proxy.ExampleAccessLog, Settings: "impersonation deny"},
 		map[string]string{"pass-open.yaml": proxy.Manifests(open)})
 	ups := maps.Clone(shared.ups)
 	delete(ups, ptH2) // as ptH1, with less to see
@@ -75,11 +40,10 @@ func TestOBS01NoCredentialAnywhere(t *testing.T) {
 		"large and valid": token(map[string]any{"padding": large}), "large and opaque": strings.Repeat("0123456789abcdefABCDEF-_.", 20<<10/25),
 		"refused identity": token(map[string]any{"groups": "a\x01"}), "with a comma": "secret-part-one-0123,secret-part-two-4567",
 	}
-	p := pieces{}
+	p := leakcheck.Pieces{}
 	var calls []call
 	for name, bearer := range bearers {
-		p.add(name, bearer)
-		p.add(name+", as an entry", base64.RawURLEncoding.EncodeToString([]byte(bearer)))
+		p.AddBearer(name, bearer)
 		calls = append(calls, call{path: "/api"}.bearer(bearer), call{path: "/api"}.with("authorization: bearer "+bearer),
 			call{path: "/api", method: "POST", body: []byte("{}")}.bearer(bearer), call{path: "/api"}.bearer(bearer).with("Impersonate-User: bob"),
 			call{path: "/api/%2e%2e/x"}.bearer(bearer), call{target: "/clusters/team-a/none/api"}.bearer(bearer),
@@ -97,11 +61,11 @@ func TestOBS01NoCredentialAnywhere(t *testing.T) {
 		}
 	}
 	basic := base64.StdEncoding.EncodeToString([]byte("alice:correct-horse-battery-staple"))
-	p.add("Basic", basic)
+	p.Add("Basic", basic)
 	calls = append(calls, call{path: "/api"}.with("Authorization: Basic "+basic), call{path: "/api"}.with("authorization: basic "+basic),
 		call{path: "/exec"}.with("Authorization: Basic "+basic, "Connection: Upgrade", "Upgrade: SPDY/3.1"))
 	digest := `username="alice", response="6629fae49393a05397450978507c4ef1", nonce="dcd98b7102dd2f0e8b11d0f600bfb0c093"`
-	p.add("Digest", "6629fae49393a05397450978507c4ef1")
+	p.Add("Digest", "6629fae49393a05397450978507c4ef1")
 	calls = append(calls, call{path: "/api"}.with("Authorization: Digest "+digest))
 
 	codes := map[int]int{}
@@ -123,9 +87,7 @@ func TestOBS01NoCredentialAnywhere(t *testing.T) {
 				a := attempt(t, px, protocol, c)
 				up.Handle(nil)
 				codes[a.Code]++
-				for name, piece := range p.find(fmt.Sprint(a.Header) + a.Body) {
-					t.Errorf("%s, %s: the answer (%d) has a piece of %s: %q", cluster, protocol, a.Code, name, piece)
-				}
+				p.Absent(t, fmt.Sprintf("%s, %s: the answer, %d", cluster, protocol, a.Code), fmt.Sprint(a.Header)+a.Body)
 			}
 		}
 		for _, r := range up.AllRequests() {
@@ -145,9 +107,7 @@ func TestOBS01NoCredentialAnywhere(t *testing.T) {
 				// A query is never a credential and goes on byte for byte.
 				text = strings.ReplaceAll(text, query, "")
 			}
-			for name, piece := range p.find(text) {
-				t.Errorf("%s: a piece of %s at the upstream: %q", cluster, name, piece)
-			}
+			p.Absent(t, "the upstream of "+cluster, text)
 		}
 	}
 	for _, code := range []int{200, 101, 401, 403, 404, 400} {
@@ -157,7 +117,7 @@ func TestOBS01NoCredentialAnywhere(t *testing.T) {
 	}
 	t.Logf("%d requests, answers %v, %d pieces", len(calls)*2*len(ups), codes, len(p))
 
-	texts := map[string]string{"the log": px.Everything(), "the metrics": metrics(t, px)}
+	texts := map[string]string{"the log": px.Everything(), "the metrics": px.MustMetrics(t)}
 	files, err := px.Files()
 	if err != nil {
 		t.Fatal(err)
@@ -166,23 +126,16 @@ func TestOBS01NoCredentialAnywhere(t *testing.T) {
 		texts[file] = string(content)
 	}
 	for name, text := range texts {
-		for credential, piece := range p.find(text) {
-			t.Errorf("%s: a piece of %s: %q in %q", name, credential, piece, around(text, piece))
-		}
+		p.Absent(t, name, text)
 	}
 	// The search itself: the texts are there, and a piece would be found.
-	if log := px.Everything(); !strings.Contains(log, "upstream roundtrip") || !strings.Contains(log, `"logger":"proxyauth.audit"`) || len(p.find("x"+bearers["valid"][100:120])) == 0 {
+	if log := px.Everything(); !strings.Contains(log, "upstream roundtrip") || !strings.Contains(log, `"logger":"proxyauth.audit"`) || !p.Has("x"+bearers["valid"][100:120]) {
 		t.Error("there was nothing to find anything in")
 	}
 }
 
 func escape(s string) string {
 	return strings.NewReplacer("\xff", "%ff", "\xfe", "%fe", ",", "%2C").Replace(s)
-}
-
-func around(text, piece string) string {
-	i := strings.Index(text, piece)
-	return text[max(0, i-100):min(len(text), i+40)]
 }
 
 // attempt is do for requests that the server in front of the proxy may refuse

@@ -244,9 +244,9 @@ func TestAuditAndCounters(t *testing.T) {
 			}
 			namespace := map[bool]string{true: ns}[cluster != ""]
 			series := fmt.Sprintf("proxyauth_requests_total{cluster=%q,code=\"%d\",namespace=%q}", cluster, tc.code, namespace)
-			before := counter(t, px, series)
+			before := px.MustCounter(t, series)
 			do(t, px, protocol, c.with("User-Agent: x"))
-			if got := counter(t, px, series) - before; got != 1 {
+			if got := px.MustCounter(t, series) - before; got != 1 {
 				t.Errorf("%s: %s grew by %d", name, series, got)
 			}
 			e := audited(t, px, c.path)

@@ -418,9 +418,9 @@ func TestTOK10SystemNames(t *testing.T) {
 					}
 					return
 				}
-				before := counter(t, px, refusals)
+				before := px.MustCounter(t, refusals)
 				w.refused(t, c, http.StatusForbidden, "has a reserved system: name or group")
-				if got := counter(t, px, refusals) - before; got != 1 {
+				if got := px.MustCounter(t, refusals) - before; got != 1 {
 					t.Errorf("counted %d times", got)
 				}
 			})

@@ -84,29 +84,3 @@ func payload(t *testing.T, token string) map[string]any {
 	}
 	return claims
 }
-
-// pieces finds 16-character pieces of credentials in texts.
-type pieces map[string]string
-
-const pieceLength = 16
-
-// with adds a credential.
-func (p pieces) with(name, credential string) pieces {
-	for i := 0; i+pieceLength <= len(credential); i++ {
-		p[credential[i:i+pieceLength]] = name
-	}
-	return p
-}
-
-// absent fails for each credential that a text holds a piece of.
-func (p pieces) absent(t *testing.T, where, text string) {
-	t.Helper()
-	found := map[string]bool{}
-	for i := 0; i+pieceLength <= len(text); i++ {
-		piece := text[i : i+pieceLength]
-		if name, ok := p[piece]; ok && !found[name] {
-			found[name] = true
-			t.Errorf("%s: a piece of %s: %q in %q", where, name, piece, text[max(0, i-100):i+pieceLength])
-		}
-	}
-}

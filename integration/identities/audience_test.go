@@ -73,7 +73,7 @@ func TestAUTH7Audiences(t *testing.T) {
 			const series = `proxyauth_authentication_total{method="OidcProvider",result="wrong_audience"}`
 			warned := map[string]int{}
 			for _, tt := range tests {
-				before := counter(t, px, series)
+				before := px.MustCounter(t, series)
 				up.Reset()
 				a := ask(t, px, "h2", tt.cluster+recPassthrough.suffix, "/api", tt.bearer(t))
 				if tt.want[i] == http.StatusOK {
@@ -89,7 +89,7 @@ func TestAUTH7Audiences(t *testing.T) {
 					want = 1
 					warned[ns+"/"+tt.cluster+recPassthrough.suffix]++
 				}
-				if got := counter(t, px, series) - before; got != want {
+				if got := px.MustCounter(t, series) - before; got != want {
 					t.Errorf("%s, %s: counted %d times, want %d", tt.cluster, tt.name, got, want)
 				}
 			}

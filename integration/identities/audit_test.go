@@ -10,6 +10,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/leakcheck"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
@@ -82,7 +83,7 @@ func TestAUTH15WhatReachesTheUpstream(t *testing.T) {
 						if r.Identity == nil || r.Identity.User != prefix+y.user || !cmp.Equal(r.Identity.Groups, prefixed(y.groups)) || len(sent) != 0 {
 							t.Errorf("FrontProxy: %v, Authorization %q", r.Identity, sent)
 						}
-						pieces{}.with("the bearer", bearer).absent(t, "the upstream's bytes", r.Text())
+						leakcheck.Pieces{}.Add("the bearer", bearer).Absent(t, "the upstream's bytes", r.Text())
 						continue
 					}
 					if len(sent) != 1 || !strings.HasPrefix(sent[0], "Bearer ") || len(r.Like("x-remote-")) != 0 {
@@ -95,7 +96,7 @@ func TestAUTH15WhatReachesTheUpstream(t *testing.T) {
 						}
 						continue
 					}
-					pieces{}.with("the API token", secretPart(bearer)).absent(t, "the upstream's bytes", r.Text())
+					leakcheck.Pieces{}.Add("the API token", secretPart(bearer)).Absent(t, "the upstream's bytes", r.Text())
 					y.issued(t, w, token)
 				}
 			}

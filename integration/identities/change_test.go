@@ -133,10 +133,10 @@ type numbers struct{ hit, miss, ok, exchanged int }
 func readMetrics(t *testing.T, px *proxy.Proxy, method v1.ValidateAgainst) numbers {
 	t.Helper()
 	return numbers{
-		hit:       counter(t, px, `proxyauth_token_cache_total{result="hit"}`),
-		miss:      counter(t, px, `proxyauth_token_cache_total{result="miss"}`),
-		ok:        counter(t, px, `proxyauth_authentication_total{method="`+string(method)+`",result="ok"}`),
-		exchanged: counter(t, px, `proxyauth_token_exchange_total{result="ok"}`),
+		hit:       px.MustCounter(t, `proxyauth_token_cache_total{result="hit"}`),
+		miss:      px.MustCounter(t, `proxyauth_token_cache_total{result="miss"}`),
+		ok:        px.MustCounter(t, `proxyauth_authentication_total{method="`+string(method)+`",result="ok"}`),
+		exchanged: px.MustCounter(t, `proxyauth_token_exchange_total{result="ok"}`),
 	}
 }
 

@@ -87,7 +87,7 @@ func TestTEX02Answers(t *testing.T) {
 				text = exchangeRefused
 			}
 			series := `proxyauth_token_exchange_total{result="` + tt.result + `"}`
-			counted := counter(t, w.px, series)
+			counted := w.px.MustCounter(t, series)
 			for _, f := range recorded {
 				up := w.records[f.mode]
 				up.Reset()
@@ -104,7 +104,7 @@ func TestTEX02Answers(t *testing.T) {
 					t.Errorf("the provider's words are passed on: %s", a.Body)
 				}
 			}
-			if n := counter(t, w.px, series) - counted; n != len(recorded) {
+			if n := w.px.MustCounter(t, series) - counted; n != len(recorded) {
 				t.Errorf("%d exchanges are counted as %s, want %d", n, tt.result, len(recorded))
 			}
 			// A human on the same URL needs no exchange.

@@ -13,30 +13,17 @@ import (
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/leakcheck"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/oidc"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/proxy"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
-// accessLog is the log of the examples with its filter (SIG-3).
-const accessLog = `log {
-	output file %{dir}/access.log
-	format filter {
-		fields {
-			request>headers>Sec-Websocket-Protocol delete
-			request>headers>Cookie delete
-			request>uri query {
-				delete access_token
-			}
-		}
-	}
-}`
-
 // leaks is the test of OBS-01 under way.
 type leaks struct {
 	w      *world
 	px     *proxy.Proxy
-	pieces pieces
+	pieces leakcheck.Pieces
 	codes  map[int]int
 }
 
@@ -53,7 +40,7 @@ func TestOBS01NoCredentialAnywhere(t *testing.T) {
 	clusters := w.recorders(configs)
 	broken := configData(w.idp)
 	broken["certificate_authority"] = "no PEM"
-	px := proxy.Start(t, proxy.Options{Site: accessLog, Manifests: with(clusters, map[string]string{
+	px := proxy.Start(t, proxy.Options{Site: proxy.ExampleAccessLog, Manifests: with(clusters, map[string]string{
 		"config.yaml":        proxy.Manifests(proxy.Secret(ns, configSecret, configData(w.idp))),
 		"broken-secret.yaml": proxy.Manifests(proxy.Secret(ns, "broken", broken)),
 		"broken.yaml": w.manifest("broken", recPassthrough, byOIDC(w.idp, introspecting, func(o *v1.OidcProvider) {
@@ -63,13 +50,13 @@ func TestOBS01NoCredentialAnywhere(t *testing.T) {
 	if err := serving(t.Context(), px, len(clusters)); err != nil {
 		t.Fatal(err)
 	}
-	s := &leaks{w: w, px: px, pieces: pieces{}, codes: map[int]int{}}
+	s := &leaks{w: w, px: px, pieces: leakcheck.Pieces{}, codes: map[int]int{}}
 	for name, secret := range map[string]string{"the secret of basic": basicSecret, "the secret of post": postSecret, "the secret of introspection": oidc.ClientSecret} {
-		s.add(name, secret)
-		s.add(name+", encoded", url.QueryEscape(secret))
+		s.pieces.AddBearer(name, secret)
+		s.pieces.AddBearer(name+", encoded", url.QueryEscape(secret))
 	}
 	for id, secret := range map[string]string{basicID: basicSecret, oidc.SecretClientID: oidc.ClientSecret} {
-		s.add("Basic of "+id, base64.StdEncoding.EncodeToString([]byte(id+":"+url.QueryEscape(secret))))
+		s.pieces.AddBearer("Basic of "+id, base64.StdEncoding.EncodeToString([]byte(id+":"+url.QueryEscape(secret))))
 	}
 	for _, up := range w.records {
 		up.Reset()
@@ -99,12 +86,6 @@ func with(sets ...map[string]string) map[string]string {
 	return all
 }
 
-// add looks for a credential from now on, also as a subprotocol entry.
-func (s *leaks) add(name, credential string) {
-	s.pieces.with(name, credential)
-	s.pieces.with(name+", as an entry", base64.RawURLEncoding.EncodeToString([]byte(credential)))
-}
-
 // provider is that of a cluster.
 func (s *leaks) provider(cluster string) *oidc.Provider {
 	if strings.HasPrefix(cluster, "kanidm") {
@@ -126,9 +107,9 @@ func (s *leaks) exchange(t *testing.T, cluster string) {
 		tokens := map[string]any{"id_token": p.Token(oidc.Alice, nil), "access_token": p.MustLogin(t, oidc.Alice, access).AccessToken}
 		p.SetFault(oidc.Token, oidc.With(tokens))
 		bearer := p.APIToken(oidc.Robot)
-		s.add("an API token at "+cluster, bearer)
+		s.pieces.AddBearer("an API token at "+cluster, bearer)
 		for name, token := range tokens {
-			s.add("the exchanged "+name+" at "+cluster, token.(string))
+			s.pieces.AddBearer("the exchanged "+name+" at "+cluster, token.(string))
 		}
 		if code := s.send(t, cluster+f.suffix, kube.Bearer(bearer)); code != http.StatusOK {
 			t.Errorf("%s: %d for an API token", cluster+f.suffix, code)
@@ -155,9 +136,9 @@ func (s *leaks) run(t *testing.T, cluster string) {
 		"refused identity": p.Token(oidc.Alice, map[string]any{"groups": "a\x01b"}),
 	}
 	basic := base64.StdEncoding.EncodeToString([]byte("alice:correct-horse-battery-staple"))
-	s.add("Basic", basic)
+	s.pieces.AddBearer("Basic", basic)
 	for name, bearer := range bearers {
-		s.add(name+" at "+cluster, bearer)
+		s.pieces.AddBearer(name+" at "+cluster, bearer)
 		for _, f := range recorded {
 			s.send(t, cluster+f.suffix, kube.Bearer(bearer))
 			s.send(t, cluster+f.suffix, http.Header{"authorization": {"bearer " + bearer}})
@@ -172,7 +153,7 @@ func (s *leaks) run(t *testing.T, cluster string) {
 		// A name that cannot be forwarded, given by userinfo as well.
 		p.SetFault(oidc.Userinfo, oidc.With(map[string]any{"groups": "a\x01b"}))
 		token := p.Token(oidc.Alice, nil)
-		s.add("refused at userinfo of "+cluster, token)
+		s.pieces.AddBearer("refused at userinfo of "+cluster, token)
 		s.send(t, cluster+f.suffix, kube.Bearer(token))
 		p.Repair()
 	}
@@ -201,7 +182,7 @@ func (s *leaks) faults(t *testing.T) {
 			"basic": s.w.idp.APIToken(oidc.Robot), "post": s.w.idp.APITokenJWS(oidc.Robot), "basic-access": s.w.idp.APIToken(oidc.Robot),
 			"userinfo": s.w.idp.Token(oidc.Alice, nil), "opaque": s.w.idp.MustLogin(t, oidc.Alice, oidc.OpaqueClientID).AccessToken,
 		} {
-			s.add("echoed at "+name, bearer)
+			s.pieces.AddBearer("echoed at "+name, bearer)
 			for _, e := range []oidc.Endpoint{oidc.Token, oidc.Userinfo, oidc.Introspection} {
 				s.w.idp.SetFault(e, echo(bearer))
 			}
@@ -218,7 +199,7 @@ func (s *leaks) send(t *testing.T, cluster string, header http.Header) int {
 	t.Helper()
 	a := send(t, s.px, "h1", cluster, "/api", header)
 	s.codes[a.Code]++
-	s.pieces.absent(t, fmt.Sprintf("the answer of %s, %d", cluster, a.Code), fmt.Sprint(a.Header)+a.Body)
+	s.pieces.Absent(t, fmt.Sprintf("the answer of %s, %d", cluster, a.Code), fmt.Sprint(a.Header)+a.Body)
 	return a.Code
 }
 
@@ -230,12 +211,12 @@ func (s *leaks) upstream(t *testing.T) {
 	exchanged := 0
 	for _, r := range s.w.records[v1.ModePassthrough].Requests() {
 		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if _, known := s.pieces[token[len(token)-pieceLength:]]; !known {
-			s.add("an exchanged token", secretPart(token))
+		if !s.pieces.Has(token[len(token)-leakcheck.PieceLength:]) {
+			s.pieces.AddBearer("an exchanged token", secretPart(token))
 			exchanged++
 		}
 		if text := r.Text(); strings.Count(text, token) == 1 {
-			s.pieces.absent(t, "the upstream in Passthrough, beside its Authorization", strings.Replace(text, token, "", 1))
+			s.pieces.Absent(t, "the upstream in Passthrough, beside its Authorization", strings.Replace(text, token, "", 1))
 		} else {
 			t.Errorf("the token is in %s %d times", r, strings.Count(text, token))
 		}
@@ -248,14 +229,14 @@ func (s *leaks) upstream(t *testing.T) {
 		t.Error("nothing was relayed in FrontProxy")
 	}
 	for _, r := range requests {
-		s.pieces.absent(t, "the upstream in FrontProxy", r.Text())
+		s.pieces.Absent(t, "the upstream in FrontProxy", r.Text())
 	}
 }
 
 // written looks at all that the proxy has written or tells.
 func (s *leaks) written(t *testing.T) {
 	t.Helper()
-	texts := map[string]string{"the log": s.px.Everything(), "the metrics": metrics(t, s.px)}
+	texts := map[string]string{"the log": s.px.Everything(), "the metrics": s.px.MustMetrics(t)}
 	for _, path := range []string{"/proxyauth/clusters", "/config/", "/metrics", "/debug/vars"} {
 		code, body, err := s.px.AdminDo(t.Context(), http.MethodGet, path, nil)
 		if err != nil {
@@ -278,7 +259,7 @@ func (s *leaks) written(t *testing.T) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
-		s.pieces.absent(t, name, texts[name])
+		s.pieces.Absent(t, name, texts[name])
 	}
 	log := texts["the log"]
 	for _, part := range []string{"upstream roundtrip", `"logger":"proxyauth.audit"`, `"level":"debug"`} {
@@ -286,7 +267,7 @@ func (s *leaks) written(t *testing.T) {
 			t.Errorf("the log holds no %s: there was nothing to find anything in", part)
 		}
 	}
-	if _, ok := s.pieces[basicSecret[1:1+pieceLength]]; !ok {
+	if !s.pieces.Has(basicSecret[1 : 1+leakcheck.PieceLength]) {
 		t.Error("a piece of a secret would not be found")
 	}
 	if !strings.Contains(status.Stdout, "InvalidSpec") && !strings.Contains(status.Stdout, "ReferenceNotFound") {

@@ -9,12 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/oidc"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/onceworld"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/proxy"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/rawserver"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
@@ -33,7 +33,6 @@ type world struct {
 	// parameter of a token exchange.
 	idp, kanidm *oidc.Provider
 
-	etcd *kube.Etcd
 	// plain knows no identity provider.
 	plain *kube.APIServer
 	// own validates bearers itself: JWTs by its authentication configuration,
@@ -46,90 +45,43 @@ type world struct {
 	px *proxy.Proxy
 }
 
-// shared is the world, made at first use, and begun whether it was.
-var (
-	shared = sync.OnceValues(newWorld)
-	begun  bool
-)
+var shared = onceworld.New(newWorld)
 
-var dir string
+func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	var err error
-	if dir, err = os.MkdirTemp("", "identities"); err != nil {
-		panic(err)
-	}
-	defer os.RemoveAll(dir)
-	code := m.Run()
-	if !begun {
-		return code
-	}
-	w, err := shared()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	if exit := w.px.Stop(); exit != 0 {
-		fmt.Fprintf(os.Stderr, "FAIL: the shared proxy ended with code %d\n", exit)
-		code = 1
-	}
-	for _, sign := range []string{"WARNING: DATA RACE", "panic: ", "fatal error: "} {
-		if strings.Contains(w.px.Output(), sign) {
-			fmt.Fprintf(os.Stderr, "FAIL: the shared proxy wrote %q:\n%s\n", sign, w.px.Output())
-			code = 1
-		}
-	}
-	for _, up := range w.records {
-		up.Stop()
-	}
-	w.own.Stop()
-	w.plain.Stop()
-	w.webhook.stop()
-	w.etcd.Stop()
-	w.kanidm.Stop()
-	w.idp.Stop()
-	return code
-}
-
-// get is shared for a test.
 func get(t *testing.T) *world {
 	t.Helper()
-	w, err := shared()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+	return shared.Get(t)
 }
 
-func newWorld() (*world, error) {
-	begun = true
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
+func newWorld(ctx context.Context, s *onceworld.Setup) (*world, error) {
 	w := &world{records: map[v1.UpstreamMode]*rawserver.Server{}}
 	var err error
 	if w.idp, err = oidc.New(oidc.Options{Demanding: true, Clients: clients()}); err != nil {
 		return nil, err
 	}
+	s.AtEnd(w.idp.Stop)
 	if w.kanidm, err = oidc.New(oidc.Options{Demanding: true, LikeKanidm: true, Clients: clients()}); err != nil {
 		return nil, err
 	}
+	s.AtEnd(w.kanidm.Stop)
 	for mode, o := range map[v1.UpstreamMode]rawserver.Options{v1.ModeFrontProxy: {}, v1.ModePassthrough: {NoIdentity: true}} {
 		o.Protocols = []string{"http/1.1"} // its bytes can be looked at
 		if w.records[mode], err = rawserver.New(o); err != nil {
 			return nil, err
 		}
+		s.AtEnd(w.records[mode].Stop)
 	}
-	if err := w.startAPIServers(ctx); err != nil {
+	if err := w.startAPIServers(ctx, s); err != nil {
 		return nil, err
 	}
 	files := w.clusters()
 	n := len(files)
 	files["config.yaml"] = proxy.Manifests(proxy.Secret(ns, configSecret, configData(w.idp)))
-	if w.px, err = proxy.New(ctx, filepath.Join(dir, "proxy"), proxy.Options{Manifests: files}); err != nil {
+	if w.px, err = proxy.New(ctx, filepath.Join(s.Dir, "proxy"), proxy.Options{Manifests: files}); err != nil {
 		return nil, err
 	}
+	s.AtEndCheck(w.px.Close)
 	return w, serving(ctx, w.px, n)
 }
 
@@ -166,32 +118,37 @@ func message(s *proxy.ClusterStatus) string {
 	return ""
 }
 
-func (w *world) startAPIServers(ctx context.Context) error {
+func (w *world) startAPIServers(ctx context.Context, s *onceworld.Setup) error {
 	var err error
 	if w.webhook, err = newWebhook(w.idp); err != nil {
 		return err
 	}
-	if w.etcd, err = kube.StartEtcd(ctx, dir); err != nil {
+	s.AtEnd(w.webhook.stop)
+	etcd, err := kube.StartEtcd(ctx, s.Dir)
+	if err != nil {
 		return err
 	}
+	s.AtEnd(etcd.Stop)
 	pki, err := kube.NewPKI()
 	if err != nil {
 		return err
 	}
-	if w.plain, err = kube.StartAPIServer(ctx, filepath.Join(dir, "plain"), kube.Options{Etcd: w.etcd, PKI: pki}); err != nil {
+	if w.plain, err = kube.StartAPIServer(ctx, filepath.Join(s.Dir, "plain"), kube.Options{Etcd: etcd, PKI: pki}); err != nil {
 		return err
 	}
-	config := filepath.Join(dir, "webhook")
+	s.AtEnd(w.plain.Stop)
+	config := filepath.Join(s.Dir, "webhook")
 	if err := w.webhook.writeConfig(config); err != nil {
 		return err
 	}
-	if w.own, err = kube.StartAPIServer(ctx, filepath.Join(dir, "own"), kube.Options{
-		Etcd: w.etcd, PKI: pki,
+	if w.own, err = kube.StartAPIServer(ctx, filepath.Join(s.Dir, "own"), kube.Options{
+		Etcd: etcd, PKI: pki,
 		AuthenticationConfig: kube.AuthenticationConfig(ownReading(w.idp, ownPrefix), ownReading(w.kanidm, ownPrefix+"kanidm:")),
 		ExtraArgs:            []string{"--authentication-token-webhook-config-file=" + config, "--authentication-token-webhook-version=v1"},
 	}); err != nil {
 		return err
 	}
+	s.AtEnd(w.own.Stop)
 	// It asks the providers in the background.
 	client := w.own.HTTPClient(nil)
 	defer client.CloseIdleConnections()

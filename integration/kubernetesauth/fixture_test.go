@@ -2,12 +2,10 @@ package kubernetesauth
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/oidc"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/onceworld"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/proxy"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
@@ -43,56 +42,35 @@ type world struct {
 	api *kube.APIServer
 }
 
-var shared = sync.OnceValues(newWorld)
+var shared = onceworld.New(newWorld)
 
-var dir string
+func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	var err error
-	if dir, err = os.MkdirTemp("", "kubernetesauth"); err != nil {
-		panic(err)
-	}
-	defer os.RemoveAll(dir)
-	code := m.Run()
-	w, err := shared()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	w.api.Stop()
-	w.idp.Stop()
-	return code
-}
-
-func newWorld() (*world, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
+func newWorld(ctx context.Context, s *onceworld.Setup) (*world, error) {
 	w := &world{}
 	var err error
 	if w.idp, err = oidc.New(oidc.Options{}); err != nil {
 		return nil, err
 	}
-	tokens := filepath.Join(dir, "tokens.csv")
+	s.AtEnd(w.idp.Stop)
+	tokens := filepath.Join(s.Dir, "tokens.csv")
 	content := rootToken + ",root,1,system:masters\n" + devToken + ",dev,2,\"dev,ops\"\n"
 	if err := os.WriteFile(tokens, []byte(content), 0o600); err != nil {
 		return nil, err
 	}
-	w.api, err = kube.StartAPIServer(ctx, dir, kube.Options{
+	if w.api, err = kube.StartAPIServer(ctx, s.Dir, kube.Options{
 		AuthenticationConfig: kube.AuthenticationConfig(proxy.Authenticator(w.idp)),
 		ExtraArgs:            []string{"--token-auth-file=" + tokens},
-	})
-	return w, err
+	}); err != nil {
+		return nil, err
+	}
+	s.AtEnd(w.api.Stop)
+	return w, nil
 }
 
 func get(t *testing.T) *world {
 	t.Helper()
-	w, err := shared()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+	return shared.Get(t)
 }
 
 // cluster is a ProxyKubeApi of the shared apiserver that leaves tokens to it.

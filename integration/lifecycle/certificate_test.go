@@ -167,7 +167,7 @@ func TestTLS01(t *testing.T) {
 // whose renewal comes in time.
 func TestCERT8RealApiserver(t *testing.T) {
 	t.Parallel()
-	api := apiservers(t)[0]
+	api := real.Get(t)[0]
 	allow(t, api, "t:alice")
 	issue := func(valid time.Duration) *pki.KeyPair {
 		return pki.Must(api.PKI.FrontProxyCA.Issue(pki.Request{

@@ -70,7 +70,7 @@ func TestNothingCrossesBetweenApiservers(t *testing.T) {
 	t.Parallel()
 	manifests := map[string]string{}
 	names := []string{"red", "blue"}
-	for n, api := range apiservers(t) {
+	for n, api := range real.Get(t) {
 		name := names[n]
 		manifests[name+".yaml"] = proxy.Manifests(
 			proxy.FrontProxyCluster(namespace, name, api.URL, api.PKI.ServerCA, name+":", proxy.Authenticator(provider())),

@@ -13,6 +13,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/oidc"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/onceworld"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/proxy"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/rawclient"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/rawserver"
@@ -36,55 +37,25 @@ var provider = sync.OnceValue(func() *oidc.Provider {
 type apiServer struct{ *kube.APIServer }
 
 // real is two apiservers with authorities of their own, for all tests here.
-var real struct {
-	once sync.Once
-	dir  string
-	etcd *kube.Etcd
-	all  [2]*apiServer
-	err  error
-}
+var real = onceworld.New(func(ctx context.Context, s *onceworld.Setup) ([]*apiServer, error) {
+	etcd, err := kube.StartEtcd(ctx, s.Dir)
+	if err != nil {
+		return nil, err
+	}
+	s.AtEnd(etcd.Stop)
+	var all []*apiServer
+	for range 2 {
+		a, err := kube.StartAPIServer(ctx, s.Dir, kube.Options{Etcd: etcd})
+		if err != nil {
+			return nil, err
+		}
+		s.AtEnd(a.Stop)
+		all = append(all, &apiServer{a})
+	}
+	return all, nil
+})
 
-// apiservers starts them when the first test asks for them.
-func apiservers(t *testing.T) []*apiServer {
-	t.Helper()
-	real.once.Do(func() {
-		ctx := context.Background() // they outlive this test
-		if real.dir, real.err = os.MkdirTemp("", "lifecycle"); real.err != nil {
-			return
-		}
-		if real.etcd, real.err = kube.StartEtcd(ctx, real.dir); real.err != nil {
-			return
-		}
-		for n := range real.all {
-			a, err := kube.StartAPIServer(ctx, real.dir, kube.Options{Etcd: real.etcd})
-			if err != nil {
-				real.err = err
-				return
-			}
-			real.all[n] = &apiServer{a}
-		}
-	})
-	if real.err != nil {
-		t.Fatal(real.err)
-	}
-	return real.all[:]
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	for _, a := range real.all {
-		if a != nil {
-			a.Stop()
-		}
-	}
-	if real.etcd != nil {
-		real.etcd.Stop()
-	}
-	if real.dir != "" {
-		os.RemoveAll(real.dir)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(real.Run(m)) }
 
 const namespace = "team-a"
 

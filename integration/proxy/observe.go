@@ -134,6 +134,27 @@ func (p *Proxy) AdminDo(ctx context.Context, method, path string, body io.Reader
 	return resp.StatusCode, string(b), err
 }
 
+// Metrics is the whole page of metrics.
+func (p *Proxy) Metrics(ctx context.Context) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.Health+"/metrics", nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", fmt.Errorf("reading the metrics: %w", err)
+	}
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %d", resp.StatusCode)
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading the metrics: %w", err)
+	}
+	return string(page), nil
+}
+
 // ClusterStatus is one entry of GET /proxyauth/clusters (SIG-4).
 type ClusterStatus struct {
 	Namespace string                `json:"namespace"`

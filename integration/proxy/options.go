@@ -49,6 +49,21 @@ type Options struct {
 	Namespaces *process.Namespaces
 }
 
+// ExampleAccessLog is a Site with the access log of the examples and its filter
+// (SIG-3), in access.log of the proxy's folder.
+const ExampleAccessLog = `log {
+	output file %{dir}/access.log
+	format filter {
+		fields {
+			request>headers>Sec-Websocket-Protocol delete
+			request>headers>Cookie delete
+			request>uri query {
+				delete access_token
+			}
+		}
+	}
+}`
+
 // Namespace is the proxy's own namespace when nothing else is said.
 const Namespace = "proxyauth"
 

@@ -2,8 +2,11 @@ package proxy
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,20 +23,39 @@ func Start(tb testing.TB, o Options) *Proxy {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		p.Stop()
-		if socket, ok := strings.CutPrefix(p.Admin, "unix/"); ok {
-			os.RemoveAll(filepath.Dir(socket))
-		}
-		for _, sign := range []string{"WARNING: DATA RACE", "panic: ", "fatal error: "} {
-			if strings.Contains(p.Output(), sign) {
-				tb.Errorf("the proxy wrote %q:\n%s", sign, p.Output())
-			}
+		if _, err := p.end(); err != nil {
+			tb.Error(err)
 		}
 		if tb.Failed() {
 			tb.Logf("last lines of the proxy:\n%s", p.lastLines())
 		}
 	})
 	return p
+}
+
+// Close ends a proxy that no test ends: its exit code must be 0, and its output
+// without a race report or a panic.
+func (p *Proxy) Close() error {
+	code, err := p.end()
+	if code != 0 {
+		err = errors.Join(err, fmt.Errorf("the proxy ended with code %d", code))
+	}
+	return err
+}
+
+// end stops the proxy and returns its exit code, with an error for a race
+// report or a panic.
+func (p *Proxy) end() (code int, err error) {
+	code = p.Stop()
+	if socket, ok := strings.CutPrefix(p.Admin, "unix/"); ok {
+		os.RemoveAll(filepath.Dir(socket))
+	}
+	for _, sign := range []string{"WARNING: DATA RACE", "panic: ", "fatal error: "} {
+		if strings.Contains(p.Output(), sign) {
+			err = errors.Join(err, fmt.Errorf("the proxy wrote %q:\n%s", sign, p.Output()))
+		}
+	}
+	return code, err
 }
 
 // wait is how long the Must functions wait.
@@ -67,6 +89,31 @@ func (p *Proxy) MustAudit(tb testing.TB, match func(Entry) bool) Entry {
 		tb.Fatal(err)
 	}
 	return e
+}
+
+// MustMetrics is Metrics for a test.
+func (p *Proxy) MustMetrics(tb testing.TB) string {
+	tb.Helper()
+	page, err := p.Metrics(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return page
+}
+
+// MustCounter is the value of one series, `name{label="value"}`, 0 when absent.
+func (p *Proxy) MustCounter(tb testing.TB, series string) int {
+	tb.Helper()
+	for line := range strings.Lines(p.MustMetrics(tb)) {
+		if rest, ok := strings.CutPrefix(line, series+" "); ok {
+			value, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
+			if err != nil {
+				tb.Fatalf("%s: %v", series, err)
+			}
+			return int(value)
+		}
+	}
+	return 0
 }
 
 // MustWrite is WriteManifest of objects for a test.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/secretstorage"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/onceworld"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/pki"
 )
 
@@ -33,39 +33,21 @@ var rights = []rbacv1.PolicyRule{
 	{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update", "delete"}},
 }
 
-var shared struct {
-	once sync.Once
-	dir  string
-	api  *kube.APIServer
-	err  error
-}
-
-// apiserver is one for all tests that do not stop it.
-func apiserver(t *testing.T) *kube.APIServer {
-	t.Helper()
-	shared.once.Do(func() {
-		if shared.dir, shared.err = os.MkdirTemp("", "storage"); shared.err == nil {
-			shared.api, shared.err = kube.StartAPIServer(context.Background(), shared.dir, kube.Options{})
-		}
-	})
-	if shared.err != nil {
-		t.Fatal(shared.err)
+// shared is an apiserver for all tests that do not stop it.
+var shared = onceworld.New(func(ctx context.Context, s *onceworld.Setup) (*kube.APIServer, error) {
+	api, err := kube.StartAPIServer(ctx, s.Dir, kube.Options{})
+	if err != nil {
+		return nil, err
 	}
-	return shared.api
-}
+	s.AtEnd(api.Stop)
+	return api, nil
+})
 
 func TestMain(m *testing.M) {
 	if holdForEver() {
 		return
 	}
-	code := m.Run()
-	if shared.api != nil {
-		shared.api.Stop()
-	}
-	if shared.dir != "" {
-		os.RemoveAll(shared.dir)
-	}
-	os.Exit(code)
+	os.Exit(shared.Run(m))
 }
 
 // place is a namespace with the rights of the storage.

@@ -77,7 +77,7 @@ func startHolder(t *testing.T, p place, lock string) *process.Process {
 // lease has expired, and not before.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, apiserver(t))
+	p := newPlace(t, shared.Get(t))
 	proc := startHolder(t, p, "issue")
 	s := p.open()
 	alive, cancel := context.WithTimeout(t.Context(), 3*leaseDuration)
@@ -102,7 +102,7 @@ func TestTakeover(t *testing.T) {
 // for ever from those who only try.
 func TestTakeoverByTry(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, apiserver(t))
+	p := newPlace(t, shared.Get(t))
 	proc := startHolder(t, p, "ari")
 	proc.Kill()
 	<-proc.Done()
@@ -125,7 +125,7 @@ func TestTakeoverByTry(t *testing.T) {
 // 50 goroutines of five replicas: never two at once, and each in the end.
 func TestManyLockers(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, apiserver(t))
+	p := newPlace(t, shared.Get(t))
 	var inside, times, together atomic.Int32
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -167,7 +167,7 @@ func TestManyLockers(t *testing.T) {
 // still is, and a lock that another took is not released.
 func TestLostLock(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, apiserver(t))
+	p := newPlace(t, shared.Get(t))
 	ctx := within(t)
 	a, b := p.open(), p.open()
 	mustFail(t, a.RenewLockLease(ctx, "issue", time.Minute), "does not hold the lock")

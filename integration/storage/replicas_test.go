@@ -93,7 +93,7 @@ func served(t *testing.T, c *certmagic.Config, name string) []byte {
 // once, serve the same one, and renew it once.
 func TestReplicasShareCertificates(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, apiserver(t))
+	p := newPlace(t, shared.Get(t))
 	ca := newIssuer(t)
 	ca.lifetime.Store(int64(10 * time.Minute)) // due for renewal at once
 	var replicas []*certmagic.Config
@@ -144,7 +144,7 @@ func TestReplicasShareCertificates(t *testing.T) {
 // stopped in the middle, and the lock of a replica that fails is released.
 func TestFailedIssuanceReleasesTheLock(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, apiserver(t))
+	p := newPlace(t, shared.Get(t))
 	ca := newIssuer(t)
 	ctx, cancel := context.WithCancel(within(t))
 	stopped := make(chan error, 1)

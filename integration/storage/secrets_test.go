@@ -14,7 +14,7 @@ import (
 // What the Secrets look like to an administrator.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, apiserver(t))
+	p := newPlace(t, shared.Get(t))
 	s := p.open()
 	ctx := within(t)
 	const key = "certificates/ca/*.example.com/*.example.com.key"
@@ -44,7 +44,7 @@ func TestSecrets(t *testing.T) {
 
 func TestLargeValues(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, apiserver(t))
+	p := newPlace(t, shared.Get(t))
 	s := p.open()
 	ctx := within(t)
 	must(t, s.Store(ctx, "large", make([]byte, secretstorage.MaxValue)))
@@ -59,7 +59,7 @@ func TestLargeValues(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, apiserver(t))
+	p := newPlace(t, shared.Get(t))
 	s := p.open()
 	ctx := within(t)
 	mustFail(t, s.Store(ctx, "", nil), "the key is empty")
@@ -88,7 +88,7 @@ func TestRefusals(t *testing.T) {
 // The target is asked for again until it can be had.
 func TestOpening(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, apiserver(t))
+	p := newPlace(t, shared.Get(t))
 	fail := errors.New("no kubeconfig yet")
 	s := secretstorage.New(secretstorage.Options{Open: func() (secretstorage.Target, error) {
 		return secretstorage.Target{Config: p.config, Namespace: p.namespace}, fail

@@ -49,7 +49,7 @@ func TestFileStorage(t *testing.T) {
 
 func TestSecretStorage(t *testing.T) {
 	t.Parallel()
-	api := apiserver(t)
+	api := shared.Get(t)
 	expectations(t, func(t *testing.T) func() certmagic.Storage {
 		p := newPlace(t, api)
 		return func() certmagic.Storage { return p.open() }

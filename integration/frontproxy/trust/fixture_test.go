@@ -2,19 +2,17 @@ package trust
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/oidc"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/onceworld"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/pki"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/proxy"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
@@ -30,63 +28,37 @@ const (
 
 // world is an identity provider and three apiservers with the same authorities.
 type world struct {
-	idp  *oidc.Provider
-	etcd *kube.Etcd
-	pki  *kube.PKI
+	idp *oidc.Provider
+	pki *kube.PKI
 	// right honours the proxy; the others lack a flag.
 	right, noGroup, noExtra *kube.APIServer
 }
 
-var shared = sync.OnceValues(newWorld)
+var shared = onceworld.New(newWorld)
 
-var dir string
-
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	var err error
-	if dir, err = os.MkdirTemp("", "trust"); err != nil {
-		panic(err)
-	}
-	defer os.RemoveAll(dir)
-	code := m.Run()
-	w, err := shared()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	for _, a := range []*kube.APIServer{w.right, w.noGroup, w.noExtra} {
-		a.Stop()
-	}
-	w.etcd.Stop()
-	w.idp.Stop()
-	return code
-}
+func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
 
 func get(t *testing.T) *world {
 	t.Helper()
-	w, err := shared()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+	return shared.Get(t)
 }
 
-func newWorld() (*world, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
+func newWorld(ctx context.Context, s *onceworld.Setup) (*world, error) {
 	w := &world{}
 	var err error
 	if w.idp, err = oidc.New(oidc.Options{}); err != nil {
 		return nil, err
 	}
+	s.AtEnd(w.idp.Stop)
 	if w.pki, err = kube.NewPKI(); err != nil {
 		return nil, err
 	}
-	if w.etcd, err = kube.StartEtcd(ctx, dir); err != nil {
+	etcd, err := kube.StartEtcd(ctx, s.Dir)
+	if err != nil {
 		return nil, err
 	}
-	for _, s := range []struct {
+	s.AtEnd(etcd.Stop)
+	for _, a := range []struct {
 		to     **kube.APIServer
 		name   string
 		change func(*kube.RequestHeader)
@@ -96,10 +68,11 @@ func newWorld() (*world, error) {
 		{&w.noExtra, "no-extra", func(h *kube.RequestHeader) { h.NoExtraHeaders = true }},
 	} {
 		header := w.pki.DefaultRequestHeader()
-		s.change(header)
-		if *s.to, err = kube.StartAPIServer(ctx, filepath.Join(dir, s.name), kube.Options{Etcd: w.etcd, PKI: w.pki, RequestHeader: header}); err != nil {
+		a.change(header)
+		if *a.to, err = kube.StartAPIServer(ctx, filepath.Join(s.Dir, a.name), kube.Options{Etcd: etcd, PKI: w.pki, RequestHeader: header}); err != nil {
 			return nil, err
 		}
+		s.AtEnd((*a.to).Stop)
 	}
 	return w, nil
 }
