@@ -72,23 +72,23 @@ func TestCacheTimes(t *testing.T) {
 	check(refused, "", ReasonClaims, CacheMiss)
 	check(refused, "", ReasonClaims, CacheRefused)
 
-	w.clock.advance(refusedFor - time.Nanosecond)
+	w.clock.Step(refusedFor - time.Nanosecond)
 	check(refused, "", ReasonClaims, CacheRefused)
-	w.clock.advance(time.Nanosecond)
+	w.clock.Step(time.Nanosecond)
 	check(refused, "", ReasonClaims, CacheMiss)
 
-	w.clock.advance(time.Minute - refusedFor - time.Nanosecond)
+	w.clock.Step(time.Minute - refusedFor - time.Nanosecond)
 	check(short, "alice", "", CacheHit)
-	w.clock.advance(time.Nanosecond)
+	w.clock.Step(time.Nanosecond)
 	check(short, "", ReasonExpired, CacheMiss)
 
 	for range 8 { // up to nine minutes, the keys being read again on the way
-		w.clock.advance(time.Minute)
+		w.clock.Step(time.Minute)
 		w.check(t, hour, "alice", "")
 	}
-	w.clock.advance(time.Minute - time.Nanosecond)
+	w.clock.Step(time.Minute - time.Nanosecond)
 	check(hour, "alice", "", CacheHit)
-	w.clock.advance(time.Nanosecond)
+	w.clock.Step(time.Nanosecond)
 	check(hour, "alice", "", CacheMiss)
 	// What nobody looks into the cache for.
 	check("a.b", "", ReasonOpaque)
@@ -183,7 +183,7 @@ func TestCacheProperty(t *testing.T) {
 			case 1:
 				_, _, _ = ask(t, c, token, bad(errClaims))
 			case 2:
-				now.advance(time.Duration(rapid.IntRange(0, 40).Draw(rt, "seconds")) * time.Second)
+				now.Step(time.Duration(rapid.IntRange(0, 40).Draw(rt, "seconds")) * time.Second)
 			case 3:
 				key := tokenKey(token)
 				_, _, _ = c.lookup(&key)
@@ -316,7 +316,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	wait.Go(func() {
 		for range 20 {
-			w.clock.advance(time.Minute)
+			w.clock.Step(time.Minute)
 			time.Sleep(time.Millisecond)
 		}
 	})
@@ -342,7 +342,7 @@ func BenchmarkAuthenticateHit(b *testing.B) {
 		w.cache.now = time.Now
 		w.JWTAuthenticators.now = time.Now
 		w.keys.sets[keySetID{p.issuer, "", sha256.Sum256([]byte(p.ca()))}].now = time.Now
-		w.clock.now = time.Now()
+		w.clock.SetTime(time.Now())
 		token := w.token(b, k1(), p, "exp", time.Now().Add(time.Hour).Unix(), "pad", strings.Repeat("x", size))
 		if _, err := w.Authenticate(b.Context(), token); err != nil {
 			b.Fatal(err)

@@ -56,7 +56,7 @@ func TestOneClusterDrivesOutNoOther(t *testing.T) {
 	if n := len(in.judgements()); n != 0 {
 		t.Errorf("%d verdicts of %d were driven out", n, machines)
 	}
-	c.advance(30 * time.Second) // the verdicts lapse, the tokens have most of an hour left
+	c.Step(30 * time.Second) // the verdicts lapse, the tokens have most of an hour left
 	all()
 	victim.exchanges(t)
 

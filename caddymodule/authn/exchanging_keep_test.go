@@ -20,12 +20,12 @@ func TestKeptTokenIsJudgedAgain(t *testing.T) {
 		if judged := in.judgements(); !slices.Equal(judged, []string{"exchanged"}) {
 			t.Errorf("judged %q", judged)
 		}
-		w.clock.advance(29 * time.Second)
+		w.clock.Step(29 * time.Second)
 		w.check(t, "machine-1", "user of exchanged by exchanged")
 		if judged := in.judgements(); len(judged) != 0 {
 			t.Errorf("judged %q", judged)
 		}
-		w.clock.advance(time.Second)
+		w.clock.Step(time.Second)
 	}
 	w.exchanges(t, "machine-1")
 	w.told(t, ExchangeOK)
@@ -60,7 +60,7 @@ func TestRevokedExchangedToken(t *testing.T) {
 	in.judgements()
 
 	// The token is revoked, the machine is not.
-	w.clock.advance(30 * time.Second)
+	w.clock.Step(30 * time.Second)
 	in.setVerdict(func(token string) (answer, error) {
 		if token == "exchanged" {
 			return answer{}, errRule
@@ -76,19 +76,19 @@ func TestRevokedExchangedToken(t *testing.T) {
 	}
 
 	// The new one is no better.
-	w.clock.advance(30 * time.Second)
+	w.clock.Step(30 * time.Second)
 	in.setVerdict(func(string) (answer, error) { return answer{}, errRule })
 	for range 3 {
 		w.check(t, "machine-1", ReasonRule)
 	}
 	w.exchanges(t, "machine-1")
 	w.told(t, ExchangeInvalid)
-	w.clock.advance(refusedFor)
+	w.clock.Step(refusedFor)
 	w.check(t, "machine-1", ReasonRule)
 	w.exchanges(t, "machine-1")
 
 	// The machine is revoked as well.
-	w.clock.advance(refusedFor)
+	w.clock.Step(refusedFor)
 	w.endpoint.setAnswer(status(400, `{"error":"invalid_grant"}`))
 	w.check(t, "machine-1", ReasonExchange)
 	if n := w.cache.kept.tokens.len(); n != 0 {
@@ -102,7 +102,7 @@ func TestRenewal(t *testing.T) {
 	w, in := newFakeWorld(t)
 	begun := w.clock.Now()
 	at := func(seconds int) {
-		w.clock.advance(begun.Add(time.Duration(seconds) * time.Second).Sub(w.clock.Now()))
+		w.clock.Step(begun.Add(time.Duration(seconds) * time.Second).Sub(w.clock.Now()))
 	}
 	in.setVerdict(func(token string) (answer, error) {
 		a := accepted(w.clock, token)

@@ -141,7 +141,7 @@ func TestExchangedTokenIsValidated(t *testing.T) {
 			}
 			w.exchanges(t, bearer)
 			w.told(t, ExchangeInvalid)
-			w.clock.advance(refusedFor)
+			w.clock.Step(refusedFor)
 		}
 	}
 	if faults := w.IssuerFaults(); len(faults) != 0 {
@@ -166,7 +166,7 @@ func TestExchangeIsRefused(t *testing.T) {
 		}
 		w.exchanges(t, "machine-1")
 		w.told(t, ExchangeRefused)
-		w.clock.advance(refusedFor)
+		w.clock.Step(refusedFor)
 	}
 	if faults := w.IssuerFaults(); len(faults) != 0 || len(in.judgements()) != 0 {
 		t.Errorf("faults %q", faults)
@@ -213,7 +213,7 @@ func TestExchangeFaults(t *testing.T) {
 				t.Error(diff)
 			}
 			w.told(t, ExchangeRefused)
-			w.clock.advance(refusedFor)
+			w.clock.Step(refusedFor)
 		})
 	}
 }

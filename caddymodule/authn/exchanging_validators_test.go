@@ -19,7 +19,7 @@ func TestExchangeOverOIDC(t *testing.T) {
 	w.check(t, "machine-1", "alice by "+good)
 	w.check(t, "machine-1", "alice by "+good)
 	w.exchanges(t, "machine-1")
-	w.clock.advance(testTTL)
+	w.clock.Step(testTTL)
 	w.check(t, "machine-1", "alice by "+good)
 	w.exchanges(t)
 	p.userinfo.mu.Lock()
@@ -31,7 +31,7 @@ func TestExchangeOverOIDC(t *testing.T) {
 
 	p.revoke(good)
 	w.endpoint.setAnswer(status(400, `{"error":"invalid_grant"}`))
-	w.clock.advance(testTTL)
+	w.clock.Step(testTTL)
 	w.check(t, "machine-1", ReasonExchange)
 	w.exchanges(t, "machine-1")
 
@@ -66,7 +66,7 @@ func TestExchangeOverKubernetes(t *testing.T) {
 	other := encode([]byte(`{"alg":"RS256"}`)) + "." + encode([]byte(`{"iss":"https://other.example.test"}`)) + ".c2ln"
 	w.check(t, other, "robot by ")
 	w.check(t, other+"==", "robot by ")
-	w.clock.advance(30 * time.Second)
+	w.clock.Step(30 * time.Second)
 	w.check(t, "machine-1", "robot by exchanged")
 	w.exchanges(t, "machine-1")
 	if want := []string{"exchanged", other, other + "==", "exchanged"}; !slices.Equal(reviewed, want) {

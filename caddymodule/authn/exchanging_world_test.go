@@ -2,11 +2,8 @@ package authn
 
 import (
 	"context"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -17,6 +14,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/exchange"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/tlstest"
 )
 
 // tokenEndpoint exchanges subject tokens.
@@ -30,7 +28,7 @@ type tokenEndpoint struct {
 func newTokenEndpoint(t testing.TB, answer http.HandlerFunc) *tokenEndpoint {
 	t.Helper()
 	e := &tokenEndpoint{answer: answer}
-	e.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	e.Server = tlstest.Start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = r.ParseForm()
 		e.mu.Lock()
 		e.subjects = append(e.subjects, r.PostForm.Get("subject_token"))
@@ -38,10 +36,6 @@ func newTokenEndpoint(t testing.TB, answer http.HandlerFunc) *tokenEndpoint {
 		e.mu.Unlock()
 		answer(w, r)
 	}))
-	e.Config.ErrorLog = log.New(io.Discard, "", 0)
-	e.EnableHTTP2 = true
-	e.StartTLS()
-	t.Cleanup(e.Close)
 	return e
 }
 
@@ -132,9 +126,8 @@ type exchangeWorld struct {
 func newExchangeWorld(t testing.TB, c *clock, cache *Cache, in Authenticator) *exchangeWorld {
 	t.Helper()
 	w := &exchangeWorld{clock: c, endpoint: newTokenEndpoint(t, issue("exchanged", 3600))}
-	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.endpoint.Certificate().Raw}))
 	client, err := exchange.New(exchange.Config{
-		TokenURL: w.endpoint.URL + "/token?key=hidden", CertificateAuthority: ca, ClientID: "proxy-a", ClientSecret: exchangeSecret, Now: c.Now,
+		TokenURL: w.endpoint.URL + "/token?key=hidden", CertificateAuthority: tlstest.CA(w.endpoint.Server), ClientID: "proxy-a", ClientSecret: exchangeSecret, Now: c.Now,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -9,9 +9,7 @@ import (
 	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"io"
-	"log"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -22,10 +20,13 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/safecel"
 	"go.uber.org/goleak"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/tlstest"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/safecel"
 )
 
 func TestMain(m *testing.M) {
@@ -33,24 +34,9 @@ func TestMain(m *testing.M) {
 }
 
 // clock is a clock that is set by hand.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
+type clock = clocktesting.FakeClock
 
-func newClock() *clock { return &clock{now: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)} }
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
+func newClock() *clock { return clocktesting.NewFakeClock(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)) }
 
 // signer signs tokens with a key of the test issuer.
 type signer struct {
@@ -179,12 +165,8 @@ func newIDP(t testing.TB, keys ...map[string]any) *testIDP {
 	t.Helper()
 	p := &testIDP{keys: keys}
 	p.userinfo.usual, p.introspection.usual = p.serveUserinfo, p.serveIntrospection
-	p.server = httptest.NewUnstartedServer(p)
-	p.server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	p.server.EnableHTTP2 = true
-	p.server.StartTLS()
+	p.server = tlstest.Start(t, p)
 	p.issuer = p.server.URL + "/realm"
-	t.Cleanup(p.server.Close)
 	return p
 }
 
@@ -238,9 +220,7 @@ func (p *testIDP) answer(discovery, keySet http.HandlerFunc) {
 	p.discovery, p.keySet = discovery, keySet
 }
 
-func (p *testIDP) ca() string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw}))
-}
+func (p *testIDP) ca() string { return tlstest.CA(p.server) }
 
 func status(code int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {

@@ -57,7 +57,7 @@ func TestRotation(t *testing.T) {
 	remembered := w.token(t, k1(), p)
 	w.check(t, remembered, "alice", "")
 	p.publish(k2().jwk())
-	w.clock.advance(keysAge)
+	w.clock.Step(keysAge)
 	w.check(t, remembered, "", ReasonUnknownKey)
 	w.check(t, w.token(t, k2(), p), "alice", "")
 	p.reads(t, 3)
@@ -81,7 +81,7 @@ func TestWithdrawnKeyEndsResults(t *testing.T) {
 	p.publish(signer{"k2", jose.RS256, rsaKey1()}.jwk())
 	old := w.token(t, k2(), p)
 	w.check(t, old, "alice", "")
-	w.clock.advance(keysAge)
+	w.clock.Step(keysAge)
 	w.check(t, old, "", ReasonSignature)
 }
 
@@ -101,16 +101,16 @@ func TestReadsAreLimited(t *testing.T) {
 		w.check(t, unknown(), "", ReasonUnknownKey)
 	}
 	p.reads(t, 2)
-	w.clock.advance(unknownKeyPause - time.Second)
+	w.clock.Step(unknownKeyPause - time.Second)
 	w.check(t, unknown(), "", ReasonUnknownKey)
 	p.reads(t, 2)
-	w.clock.advance(time.Second)
+	w.clock.Step(time.Second)
 	w.check(t, unknown(), "", ReasonUnknownKey)
 	w.check(t, unknown(), "", ReasonUnknownKey)
 	p.reads(t, 3)
 
 	// A known kid with a bad signature never does.
-	w.clock.advance(unknownKeyPause)
+	w.clock.Step(unknownKeyPause)
 	for n := range 5 {
 		w.check(t, w.token(t, signer{"k1", jose.RS256, rsaKey2()}, p, "n", n), "", ReasonSignature)
 		w.check(t, w.token(t, signer{"k1", jose.ES256, ecKey256()}, p, "n", n), "", ReasonSignature)
@@ -271,7 +271,7 @@ func TestFaults(t *testing.T) {
 				t.Error("asked again within a second")
 			}
 			p.answer(nil, nil)
-			w.clock.advance(retryNoKeys)
+			w.clock.Step(retryNoKeys)
 			w.check(t, token, "alice", "")
 			if faults := w.IssuerFaults(); faults != nil {
 				t.Errorf("still %q", faults)
@@ -341,7 +341,7 @@ func TestOutageWithKeys(t *testing.T) {
 	w.check(t, long, "alice", "")
 	p.answer(status(500, ""), status(500, ""))
 
-	w.clock.advance(keysAge)
+	w.clock.Step(keysAge)
 	w.check(t, long, "alice", "") // waits for the read, which fails
 	if faults := w.IssuerFaults(); len(faults) != 1 {
 		t.Errorf("faults %q", faults)
@@ -359,14 +359,14 @@ func TestOutageWithKeys(t *testing.T) {
 	// A signature that is bad can.
 	w.check(t, w.token(t, signer{"k1", jose.RS256, rsaKey2()}, p), "", ReasonSignature)
 
-	w.clock.advance(keysStale - keysAge - time.Second)
+	w.clock.Step(keysStale - keysAge - time.Second)
 	w.check(t, long, "alice", "")
 	eventually(t, "the read in the background ends", func() bool { return !w.reading() })
-	w.clock.advance(time.Minute)
+	w.clock.Step(time.Minute)
 	w.unavailable(t, long, "it answered with status 500")
 
 	p.answer(nil, nil)
-	w.clock.advance(retryNoKeys)
+	w.clock.Step(retryNoKeys)
 	w.check(t, long, "alice", "")
 	if faults := w.IssuerFaults(); faults != nil {
 		t.Errorf("still %q", faults)
@@ -393,12 +393,12 @@ func TestReadAhead(t *testing.T) {
 	w := newWorld(t, p.authenticator())
 	token := w.token(t, k1(), p)
 	w.check(t, token, "alice", "")
-	w.clock.advance(keysAge - keysAhead - time.Second)
+	w.clock.Step(keysAge - keysAhead - time.Second)
 	w.check(t, token, "alice", "")
 	if w.reading() {
 		t.Error("read too early")
 	}
-	w.clock.advance(time.Second)
+	w.clock.Step(time.Second)
 	release := make(chan struct{})
 	p.answer(nil, func(rw http.ResponseWriter, _ *http.Request) {
 		<-release
@@ -437,7 +437,7 @@ func TestRefresh(t *testing.T) {
 	p.reads(t, 1)
 	q.reads(t, 1)
 	q.publish(k2().jwk())
-	w.clock.advance(time.Minute)
+	w.clock.Step(time.Minute)
 	w.Refresh()
 	eventually(t, "the fault is gone", func() bool { return w.IssuerFaults() == nil })
 	p.reads(t, 1)

@@ -97,9 +97,9 @@ func TestKubernetesRemembers(t *testing.T) {
 			}
 			ask(1)
 			if tt.counts > 0 {
-				r.clock.advance(tt.counts - time.Nanosecond)
+				r.clock.Step(tt.counts - time.Nanosecond)
 				ask(1)
-				r.clock.advance(time.Nanosecond)
+				r.clock.Step(time.Nanosecond)
 			}
 			ask(2)
 		})

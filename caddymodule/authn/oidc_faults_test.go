@@ -157,7 +157,7 @@ func TestOIDCWithoutUserinfo(t *testing.T) {
 	token := w.signed(t)
 	w.unavailable(t, token, "https URL")
 	p.discovers(nil)
-	w.clock.advance(keysAge)
+	w.clock.Step(keysAge)
 	w.check(t, token, "alice", "")
 	w.sent(t, 1, 0)
 }
@@ -177,7 +177,7 @@ func TestOIDCDownAtStart(t *testing.T) {
 	}
 	w.sent(t, 0, 0)
 	p.answer(nil, nil)
-	w.clock.advance(retryNoKeys)
+	w.clock.Step(retryNoKeys)
 	w.check(t, token, "alice", "")
 	w.check(t, opaque, "alice", "")
 	if _, told := changes.Load(p.issuer); !told || w.IssuerFaults() != nil {
@@ -231,13 +231,13 @@ func TestOIDCFlood(t *testing.T) {
 			if n := endpoint.calls() - before; n != refused || n > 200 {
 				t.Errorf("%d calls for %d refusals", n, refused)
 			}
-			w.clock.advance(testTTL)
+			w.clock.Step(testTTL)
 			w.check(t, good, "alice", "") // asked about again, in the middle of it
 			w.check(t, w.signed(t), "alice", "")
 			if faults := w.IssuerFaults(); faults != nil {
 				t.Errorf("a flood is shown as %q", faults)
 			}
-			w.clock.advance(time.Minute)
+			w.clock.Step(time.Minute)
 			w.check(t, p.issue("new-"+validation, alice(), w.active()), "alice", "")
 		})
 	}
@@ -290,7 +290,7 @@ func TestOIDCTellsOfFaults(t *testing.T) {
 		w.unavailable(t, token, "it answered with status 500")
 		p.userinfo.answers(nil)
 		w.check(t, token, "alice", "")
-		w.clock.advance(testTTL)
+		w.clock.Step(testTTL)
 	}
 	if want := []string{p.issuer, p.issuer, p.issuer, p.issuer}; !cmp.Equal(want, told) {
 		t.Errorf("told of %q", told)

@@ -188,7 +188,7 @@ func TestOIDCRotation(t *testing.T) {
 			p.reads(t, 2)
 
 			p.publish(k2().jwk())
-			w.clock.advance(keysAge - testTTL)
+			w.clock.Step(keysAge - testTTL)
 			w.check(t, old, "alice", "") // with the keys at hand, which are read again behind it
 			eventually(t, "the key is gone", func() bool { _, err := w.OIDCProvider.Authenticate(t.Context(), old); return err != nil })
 			w.check(t, old, "", ReasonUnknownKey)

@@ -142,16 +142,16 @@ func TestOIDCTimes(t *testing.T) {
 	for _, token := range []string{short, long, endless, jwt} {
 		p.revoke(token)
 	}
-	w.clock.advance(10*time.Second - time.Nanosecond)
+	w.clock.Step(10*time.Second - time.Nanosecond)
 	for _, token := range []string{short, long, endless, jwt} {
 		w.check(t, token, "alice", "")
 	}
 	w.sent(t, 4, 3)
-	w.clock.advance(time.Nanosecond)
+	w.clock.Step(time.Nanosecond)
 	w.check(t, short, "", ReasonInactive)
 	w.check(t, short, "", ReasonInactive) // remembered
 	w.sent(t, 4, 4)
-	w.clock.advance(testTTL - 10*time.Second)
+	w.clock.Step(testTTL - 10*time.Second)
 	w.check(t, long, "", ReasonInactive)
 	w.check(t, endless, "", ReasonInactive)
 	w.check(t, jwt, "", ReasonNotAccepted)
@@ -160,7 +160,7 @@ func TestOIDCTimes(t *testing.T) {
 	// A refusal is remembered for a moment only.
 	p.issue(long, alice(), w.active())
 	w.check(t, long, "", ReasonInactive)
-	w.clock.advance(refusedFor)
+	w.clock.Step(refusedFor)
 	w.check(t, long, "alice", "")
 }
 
@@ -170,7 +170,7 @@ func TestOIDCTokenTimes(t *testing.T) {
 	w := newOIDCWorld(t, p, fromToken)
 	token := w.token(t, k1(), p, "exp", w.clock.Now().Add(time.Hour).Unix())
 	w.check(t, token, "alice", "")
-	w.clock.advance(testTTL)
+	w.clock.Step(testTTL)
 	key := cacheKey{scope: w.OIDCProvider.scope, token: digest(token)}
 	if _, err, ok := w.world.cache.get(&key); err != nil || !ok {
 		t.Errorf("not remembered after %v", testTTL)

@@ -43,7 +43,7 @@ func TestUnusableTokenIsTheProvidersFault(t *testing.T) {
 			}
 			w.exchanges(t, bearer)
 			w.told(t, ExchangeInvalid)
-			w.clock.advance(refusedFor)
+			w.clock.Step(refusedFor)
 		}
 		if diff := cmp.Diff([]string{prefix + tt.want.Error()}, w.IssuerFaults()); diff != "" {
 			t.Error(diff)
@@ -69,11 +69,11 @@ func TestUnusableTokenIsTheProvidersFault(t *testing.T) {
 	// Or after five minutes.
 	w.endpoint.setAnswer(issue("opaque", 300))
 	w.check(t, "machine-2", "unavailable")
-	w.clock.advance(unusableShown - time.Nanosecond)
+	w.clock.Step(unusableShown - time.Nanosecond)
 	if faults := w.IssuerFaults(); len(faults) != 1 {
 		t.Errorf("faults %q", faults)
 	}
-	w.clock.advance(time.Nanosecond)
+	w.clock.Step(time.Nanosecond)
 	if faults := w.IssuerFaults(); len(faults) != 0 {
 		t.Errorf("faults %q", faults)
 	}
@@ -127,14 +127,14 @@ func TestUnusableRenewal(t *testing.T) {
 	w.exchanges(t, "machine-1")
 	w.told(t, ExchangeOK)
 	w.endpoint.setAnswer(issue("useless", 300))
-	w.clock.advance(270 * time.Second)
+	w.clock.Step(270 * time.Second)
 	for range 5 {
 		for range 3 {
 			w.check(t, "machine-1", "user of token-1 by token-1")
 		}
 		w.exchanges(t, "machine-1")
 		w.told(t, ExchangeInvalid)
-		w.clock.advance(renewPause)
+		w.clock.Step(renewPause)
 	}
 	in.setVerdict(func(token string) (answer, error) {
 		if token == "useless" {
@@ -148,7 +148,7 @@ func TestUnusableRenewal(t *testing.T) {
 	w.exchanges(t, "machine-1")
 	w.told(t, ExchangeInvalid)
 	in.setVerdict(verdict)
-	w.clock.advance(renewPause) // 300 s: its end
+	w.clock.Step(renewPause) // 300 s: its end
 	for range 3 {
 		w.check(t, "machine-1", "unavailable")
 	}
@@ -156,7 +156,7 @@ func TestUnusableRenewal(t *testing.T) {
 	w.told(t, ExchangeInvalid)
 
 	w.endpoint.setAnswer(issue("token-2", 300))
-	w.clock.advance(refusedFor)
+	w.clock.Step(refusedFor)
 	w.check(t, "machine-1", "user of token-2 by token-2")
 }
 
@@ -167,10 +167,10 @@ func TestTokenEndsDuringItsRenewal(t *testing.T) {
 	w.endpoint.setAnswer(issue("token-1", 300))
 	w.check(t, "machine-1", "user of token-1 by token-1")
 	w.endpoint.setAnswer(func(rw http.ResponseWriter, r *http.Request) {
-		w.clock.advance(4 * time.Second)
+		w.clock.Step(4 * time.Second)
 		status(503, "")(rw, r)
 	})
-	w.clock.advance(298 * time.Second)
+	w.clock.Step(298 * time.Second)
 	w.check(t, "machine-1", "unavailable")
 	w.endpoint.setAnswer(issue("token-2", 300))
 	w.check(t, "machine-1", "user of token-2 by token-2")
@@ -183,7 +183,7 @@ func TestTokenIsRefusedAfterARenewalInVain(t *testing.T) {
 		w, in := newFakeWorld(t)
 		w.endpoint.setAnswer(issue("token-1", 300))
 		w.check(t, "machine-1", "user of token-1 by token-1")
-		w.clock.advance(290 * time.Second)
+		w.clock.Step(290 * time.Second)
 		w.endpoint.setAnswer(status(503, ""))
 		in.setVerdict(func(string) (answer, error) { return answer{}, reason })
 		w.check(t, "machine-1", "unavailable")

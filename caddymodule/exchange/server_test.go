@@ -3,10 +3,8 @@ package exchange
 import (
 	"context"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -17,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/tlstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,7 +38,7 @@ type server struct {
 func newServer(t testing.TB, answer http.HandlerFunc) *server {
 	t.Helper()
 	s := &server{answer: answer}
-	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.Server = tlstest.Start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
@@ -54,16 +53,10 @@ func newServer(t testing.TB, answer http.HandlerFunc) *server {
 		s.mu.Unlock()
 		s.answer(w, r)
 	}))
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
-	s.EnableHTTP2 = true
-	s.StartTLS()
-	t.Cleanup(s.Close)
 	return s
 }
 
-func (s *server) ca() string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
-}
+func (s *server) ca() string { return tlstest.CA(s.Server) }
 
 // requests returns what was seen and forgets it.
 func (s *server) requests() []request {

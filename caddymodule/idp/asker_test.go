@@ -2,11 +2,9 @@ package idp
 
 import (
 	"context"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +16,9 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/tlstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,17 +29,21 @@ var errRefused = errors.New("refused")
 // Asker for it with a clock set by hand.
 type world struct {
 	*Asker
+	clock  *clocktesting.FakeClock
 	server *httptest.Server
 	calls  atomic.Int64
 
 	mu     sync.Mutex
-	now    time.Time
 	answer http.HandlerFunc // in place of the usual
 }
 
+func newClock() *clocktesting.FakeClock {
+	return clocktesting.NewFakeClock(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))
+}
+
 func newWorld(t *testing.T) *world {
-	w := &world{now: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
-	w.server = httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	w := &world{clock: newClock()}
+	w.server = tlstest.Start(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.calls.Add(1)
 		w.mu.Lock()
 		answer := w.answer
@@ -50,30 +55,13 @@ func newWorld(t *testing.T) *world {
 			rw.WriteHeader(http.StatusUnauthorized)
 		}
 	}))
-	w.server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	w.server.EnableHTTP2 = true
-	w.server.StartTLS()
-	t.Cleanup(w.server.Close)
-	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.server.Certificate().Raw}))
-	client, err := NewClient(ca)
+	client, err := NewClient(tlstest.CA(w.server))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.CloseIdleConnections)
-	w.Asker = NewAsker(client, w.clock, nil)
+	w.Asker = NewAsker(client, w.clock.Now, nil)
 	return w
-}
-
-func (w *world) clock() time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.now
-}
-
-func (w *world) advance(d time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.now = w.now.Add(d)
 }
 
 func (w *world) answers(h http.HandlerFunc) {
@@ -147,14 +135,14 @@ func TestFlood(t *testing.T) {
 		t.Errorf("a flood is shown as the fault %q", f)
 	}
 	before := w.calls.Load()
-	w.advance(time.Second)
+	w.clock.Step(time.Second)
 	for i := range 100 {
 		_ = w.ask(t, fmt.Sprint("bad again", i), false)
 	}
 	if n := w.calls.Load() - before; n != refusedRate {
 		t.Errorf("%d calls a second later", n)
 	}
-	w.advance(time.Minute)
+	w.clock.Step(time.Minute)
 	if err := w.ask(t, "another", false); err != nil {
 		t.Errorf("after the flood: %v", err)
 	}
@@ -227,7 +215,7 @@ func TestFaults(t *testing.T) {
 	if err := w.ask(t, "token", false); err != want {
 		t.Errorf("a moment later: %v", err)
 	}
-	w.advance(time.Second / faultRate)
+	w.clock.Step(time.Second / faultRate)
 	for i := range 1000 {
 		if err := w.ask(t, fmt.Sprint("token", i), false); err != nil {
 			t.Fatalf("after its return: %v", err)
@@ -243,11 +231,11 @@ func TestFaults(t *testing.T) {
 	// One that nobody met for long is not shown.
 	w.answers(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusBadGateway) })
 	_ = w.ask(t, "token", false)
-	w.advance(faultAge - time.Nanosecond)
+	w.clock.Step(faultAge - time.Nanosecond)
 	if w.Fault() == "" {
 		t.Error("forgotten too early")
 	}
-	w.advance(time.Nanosecond)
+	w.clock.Step(time.Nanosecond)
 	if f := w.Fault(); f != "" {
 		t.Errorf("fault %q after five minutes", f)
 	}
@@ -326,7 +314,7 @@ func TestConnections(t *testing.T) {
 			server.EnableHTTP2 = h2
 			server.StartTLS()
 			defer server.Close()
-			client, err := NewClient(string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
+			client, err := NewClient(tlstest.CA(server))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,26 +6,22 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
 )
 
 // sources is a Limiter with a clock, asked about tokens that begin with bad.
 type sources struct {
 	*Limiter
+	clock *clocktesting.FakeClock
 	mu    sync.Mutex
-	now   time.Time
 	calls int
 }
 
 func newSources() *sources {
-	s := &sources{now: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
-	s.Limiter = NewLimiter(func() time.Time { s.mu.Lock(); defer s.mu.Unlock(); return s.now }, nil)
+	s := &sources{clock: newClock()}
+	s.Limiter = NewLimiter(s.clock.Now, nil)
 	return s
-}
-
-func (s *sources) advance(d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now = s.now.Add(d)
 }
 
 func (s *sources) from(source, token string) error {
@@ -55,7 +51,7 @@ func TestFewSourcesFlood(t *testing.T) {
 				t.Fatalf("after %d s: %v", i, err)
 			}
 		}
-		s.advance(time.Second)
+		s.clock.Step(time.Second)
 	}
 	refused := s.calls - 60*5
 	t.Logf("%d calls for 36,000 bad tokens", refused)
@@ -73,7 +69,7 @@ func TestOneSourceFloods(t *testing.T) {
 	if s.calls != sourceBurst {
 		t.Errorf("%d calls", s.calls)
 	}
-	s.advance(time.Second)
+	s.clock.Step(time.Second)
 	for i := range 1000 {
 		_ = s.from("flood", fmt.Sprint("bad again", i))
 	}
@@ -103,7 +99,7 @@ func TestManySourcesFlood(t *testing.T) {
 	}
 	before := s.calls
 	for range 10 {
-		s.advance(time.Second)
+		s.clock.Step(time.Second)
 		for i := range 10_000 {
 			_ = s.from(fmt.Sprint("source-", i), fmt.Sprint("bad later", i))
 		}
@@ -114,7 +110,7 @@ func TestManySourcesFlood(t *testing.T) {
 	if n := s.sources.Len(); n > maxSources {
 		t.Errorf("%d sources", n)
 	}
-	s.advance(time.Minute)
+	s.clock.Step(time.Minute)
 	if err := s.from("source-1", "new"); err != nil {
 		t.Errorf("after the flood: %v", err)
 	}
@@ -133,7 +129,7 @@ func TestQuietAgain(t *testing.T) {
 	if err := s.from("mine", "new"); err != tooManyRefused {
 		t.Errorf("in a flood, just after a refusal: %v", err)
 	}
-	s.advance(quietAfter)
+	s.clock.Step(quietAfter)
 	for n := range 100 {
 		_ = s.from(fmt.Sprint("flood-", n%20), fmt.Sprint("bad later", n))
 	}

@@ -1,0 +1,2 @@
+// Package tlstest serves HTTPS to the tests of what asks identity providers.
+package tlstest
