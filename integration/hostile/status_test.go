@@ -108,7 +108,7 @@ func failures() []struct {
 		message string
 	}{
 		{"no token", call{cluster: fpH2, path: "/api"}, 401, "no bearer token was sent"},
-		{"bad token", call{cluster: fpH2, path: "/api"}.bearer("bad"), 401, "the bearer token is not well formed"},
+		{"bad token", call{cluster: fpH2, path: "/api"}.bearer("bad"), 401, "the token is opaque, and this cluster accepts signed ones only"},
 		{"expired token", call{cluster: fpH2, path: "/api"}.bearer(token(map[string]any{"exp": time.Now().Add(-time.Hour).Unix()})), 401, "the token has expired"},
 		{"refused identity", call{cluster: fpH2, path: "/api"}.bearer(token(map[string]any{"groups": "a\x01"})), 403, "has a value it cannot forward"},
 		{"unknown cluster", call{cluster: "none", path: "/api"}.bearer(valid), 404, "no such cluster"},

@@ -125,7 +125,8 @@ func mustLog(t *testing.T, px *proxy.Proxy) []proxy.Entry {
 	return all
 }
 
-// AUTH-6: /userinfo and introspection have to speak of the token's subject.
+// AUTH-6: /userinfo and introspection have to speak of the token's subject; an
+// answer about nobody is the provider's fault.
 func TestAUTH6AnotherSubject(t *testing.T) {
 	w := get(t)
 	login := w.idp.MustLogin(t, oidc.Alice, oidc.OpaqueClientID)
@@ -133,12 +134,13 @@ func TestAUTH6AnotherSubject(t *testing.T) {
 		name, cluster, bearer string
 		endpoint              oidc.Endpoint
 		fault                 oidc.Fault
+		code                  int
 	}{
-		{"userinfo of a JWT", "userinfo", w.idp.Token(oidc.Alice, nil), oidc.Userinfo, oidc.WrongSubject},
-		{"userinfo of a JWT, without one", "userinfo", w.idp.Token(oidc.Alice, nil), oidc.Userinfo, oidc.With(map[string]any{"sub": nil})},
-		{"userinfo of a JWT, a prefix of it", "userinfo", w.idp.Token(oidc.Alice, nil), oidc.Userinfo, oidc.With(map[string]any{"sub": "subject-alic"})},
-		{"userinfo of an opaque token", "opaque", login.AccessToken, oidc.Userinfo, oidc.WrongSubject},
-		{"introspection of an opaque token", "opaque", w.idp.MustLogin(t, oidc.Alice, oidc.OpaqueClientID).AccessToken, oidc.Introspection, oidc.WrongSubject},
+		{"userinfo of a JWT", "userinfo", w.idp.Token(oidc.Alice, nil), oidc.Userinfo, oidc.WrongSubject, http.StatusUnauthorized},
+		{"userinfo of a JWT, without one", "userinfo", w.idp.Token(oidc.Alice, nil), oidc.Userinfo, oidc.With(map[string]any{"sub": nil}), http.StatusServiceUnavailable},
+		{"userinfo of a JWT, a prefix of it", "userinfo", w.idp.Token(oidc.Alice, nil), oidc.Userinfo, oidc.With(map[string]any{"sub": "subject-alic"}), http.StatusUnauthorized},
+		{"userinfo of an opaque token", "opaque", login.AccessToken, oidc.Userinfo, oidc.WrongSubject, http.StatusUnauthorized},
+		{"introspection of an opaque token", "opaque", w.idp.MustLogin(t, oidc.Alice, oidc.OpaqueClientID).AccessToken, oidc.Introspection, oidc.WrongSubject, http.StatusUnauthorized},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w.idp.SetFault(tt.endpoint, tt.fault)
@@ -146,7 +148,7 @@ func TestAUTH6AnotherSubject(t *testing.T) {
 			for _, f := range recorded {
 				up := w.records[f.mode]
 				up.Reset()
-				ask(t, w.px, "h1", tt.cluster+f.suffix, "/api", tt.bearer).refused(t, http.StatusUnauthorized, "")
+				ask(t, w.px, "h1", tt.cluster+f.suffix, "/api", tt.bearer).refused(t, tt.code, "")
 				up.None(t)
 			}
 		})
