@@ -92,7 +92,7 @@ func TestChangesThatDropTheCache(t *testing.T) {
 		{"a client certificate", func(s *v1.ProxyKubeApiSpec) { s.ClientCert = gate(1) }, true},
 		{"another client certificate", func(s *v1.ProxyKubeApiSpec) { s.ClientCert = gate(2) }, true},
 		{"no client certificate", func(s *v1.ProxyKubeApiSpec) { s.ClientCert, s.TLSServerName = nil, "kubernetes.default" }, true},
-		{"back to what it was before", func(s *v1.ProxyKubeApiSpec) { s.TLSServerName = serverName }, false},
+		{"back to what it was before, which begins anew", func(s *v1.ProxyKubeApiSpec) { s.TLSServerName = serverName }, true},
 		{"auth_config", func(s *v1.ProxyKubeApiSpec) {
 			s.AuthConfig.OidcProvider = &v1.OidcProvider{}
 		}, true},
