@@ -5,11 +5,13 @@ import (
 	"net/http"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
 // maxToken bounds a token. It is the header limit the documentation asks for,
 // so that it only matters where a listener allows more.
-const maxToken = 64 << 10
+const maxToken = idp.MaxBearer
 
 const (
 	authorizationHeader = "Authorization"
@@ -81,7 +83,7 @@ func parseAuthorization(value string) (string, error) {
 		return "", errNoCredential
 	case !strings.EqualFold(scheme, "Bearer"):
 		return "", errScheme
-	case !validToken(token):
+	case !idp.IsBearer(token):
 		return "", errMalformed
 	}
 	return token, nil
@@ -155,7 +157,7 @@ func (p *protocolEntry) decode(entry string) {
 		return
 	}
 	token, err := base64.RawURLEncoding.DecodeString(encoded)
-	if err != nil || !utf8.Valid(token) || !validToken(string(token)) {
+	if err != nil || !utf8.Valid(token) || !idp.IsBearer(string(token)) {
 		p.malformed = true
 		return
 	}
@@ -189,31 +191,3 @@ func lower(c byte) byte {
 	}
 	return c
 }
-
-// validToken reports whether s is a b64token (RFC 6750 section 2.1) of
-// bearable length: no space, comma, control character or quote.
-func validToken(s string) bool {
-	if len(s) > maxToken {
-		return false
-	}
-	end := len(s)
-	for end > 0 && s[end-1] == '=' {
-		end--
-	}
-	var strange byte
-	for i := 0; i < end; i++ { // no branch: good tokens are what takes time
-		strange |= strangeByte[s[i]]
-	}
-	return strange == 0 && end > 0
-}
-
-// strangeByte is 1 for what a b64token does not hold before its padding.
-var strangeByte = func() (table [256]byte) {
-	for i := range table {
-		table[i] = 1
-	}
-	for _, c := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/" {
-		table[c] = 0
-	}
-	return table
-}()

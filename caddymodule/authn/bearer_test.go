@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
 func entry(token string) string { return protocolPrefix + encode([]byte(token)) }
@@ -195,7 +197,7 @@ func FuzzBearer(f *testing.F) {
 		checkNoCredential(t, h)
 		var refused *Unauthenticated
 		switch {
-		case err == nil && !validToken(token):
+		case err == nil && !idp.IsBearer(token):
 			t.Errorf("%q is no token", token)
 		case err != nil && (token != "" || !errors.As(err, &refused)):
 			t.Errorf("got %q, %v", token, err)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
 // kind is what a bearer is, as far as can be told without verifying it
@@ -38,7 +40,7 @@ const (
 // issuer must not be passed on because a letter of it is wrong. For the same
 // reason iss in other letters counts against a token, a second one too.
 func classify(token string) (kind, string) {
-	if !validToken(token) {
+	if !idp.IsBearer(token) {
 		return malformed, ""
 	}
 	header, rest, dotted := strings.Cut(token, ".")

@@ -137,7 +137,7 @@ func (e *Exchanging) Authenticate(ctx context.Context, token string) (*Result, e
 	switch {
 	case kind == opaque, kind == signedAnonymous:
 		return e.exchanged(ctx, key, token)
-	case e.issuers == nil && validToken(token), slices.Contains(e.issuers, issuer):
+	case e.issuers == nil && idp.IsBearer(token), slices.Contains(e.issuers, issuer):
 		return e.inner.Authenticate(ctx, token)
 	case kind == malformed:
 		return nil, errMalformed

@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	// maxToken is that of a bearer (AUTH-2): what is longer could not be sent.
-	maxToken = 64 << 10
 	// maxLife bounds expires_in: what is longer is as good as for ever, and
 	// must not overflow a duration.
 	maxLife = 365 * 24 * time.Hour
@@ -126,7 +124,7 @@ func read(body []byte, use Forward, requested string) (*Token, error) {
 	if token == "" {
 		return nil, faultNoToken
 	}
-	if !bearer(token) {
+	if !idp.IsBearer(token) {
 		return nil, faultBytes
 	}
 	return &Token{Value: token, Life: validFor}, nil
@@ -179,24 +177,6 @@ func choose(use Forward, access, id, issued, requested string) string {
 		return access
 	}
 	return ""
-}
-
-// bearer reports whether a token can be sent as one: a b64token (RFC 6750
-// section 2.1) of bearable length.
-func bearer(token string) bool {
-	value := strings.TrimRight(token, "=")
-	if value == "" || len(token) > maxToken {
-		return false
-	}
-	for i := 0; i < len(value); i++ {
-		switch c := value[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		case strings.IndexByte("-._~+/", c) >= 0:
-		default:
-			return false
-		}
-	}
-	return true
 }
 
 // codes are the errors a token endpoint answers this grant with: RFC 6749

@@ -182,7 +182,7 @@ func TestTokenBytes(t *testing.T) {
 	for c := range 256 {
 		good := c < 128 && (strings.IndexByte("-._~+/", byte(c)) >= 0 || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' && c > '@')
 		for _, token := range []string{"ab" + string([]byte{byte(c)}) + "cd", string([]byte{byte(c)}) + "cd"} {
-			if got := bearer(token); got != good {
+			if got := idp.IsBearer(token); got != good {
 				t.Errorf("%q: %t", token, got)
 			}
 		}
@@ -298,7 +298,7 @@ func FuzzRead(f *testing.F) {
 			switch {
 			case err != nil && !errors.As(err, &fault):
 				t.Errorf("%v is no fault", err)
-			case err == nil && (!bearer(token.Value) || token.Life < 0 || token.Life > maxLife):
+			case err == nil && (!idp.IsBearer(token.Value) || token.Life < 0 || token.Life > maxLife):
 				t.Errorf("token of %d bytes for %v", len(token.Value), token.Life)
 			}
 		}
