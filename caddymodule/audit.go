@@ -32,6 +32,8 @@ type auditor struct {
 	refusal            *refusal
 	// stripped says that Impersonate-* headers were removed (ID-6).
 	stripped bool
+	// http1 says that only the answer can tell the client to leave (STREAM-2).
+	http1 bool
 
 	sent bool
 }
@@ -43,6 +45,7 @@ func newAuditor(w http.ResponseWriter, r *http.Request, logger *zap.Logger) *aud
 		start:                 time.Now(),
 		method:                r.Method,
 		client:                clientIP(r.Context()),
+		http1:                 r.ProtoMajor == 1,
 	}
 }
 
@@ -62,6 +65,9 @@ func (a *auditor) WriteHeader(code int) {
 	a.sent = true
 	if a.stripped {
 		a.Header().Add("Warning", warning(impersonationIgnored))
+	}
+	if a.http1 && exit.begun.Load() && code != http.StatusSwitchingProtocols {
+		a.Header().Set("Connection", "close")
 	}
 	a.ResponseWriterWrapper.WriteHeader(code)
 	a.record(code)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/access"
@@ -117,12 +118,18 @@ const exitWait = 2 * time.Second
 var exit struct {
 	once     sync.Once
 	deadline time.Time
+	// begun has every answer on HTTP/1.1 close its connection from now on. A
+	// server that stops closes idle connections, and a request which is on its
+	// way then is lost; nobody may send one that changes something a second time
+	// (RFC 9112 section 9.5). HTTP/2 has GOAWAY for that, which the server sends.
+	begun atomic.Bool
 }
 
 // beginExit ends the watches when the listeners close, and lets upgraded
 // connections go on until the grace period is over (STREAM-2).
 func beginExit(delay, grace time.Duration) {
 	exit.once.Do(func() {
+		exit.begun.Store(true)
 		exit.deadline = time.Now().Add(delay + grace)
 		time.AfterFunc(delay, func() { openStreams.registry.EndKinds(upstream.Watch) })
 		time.AfterFunc(delay+grace, func() { openStreams.registry.EndKinds(upstream.Upgrade, upstream.WebSocket) })
