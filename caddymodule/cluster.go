@@ -46,6 +46,8 @@ type cluster struct {
 	// nobody (CERT-9); certSet is what it is about.
 	certGate *upstream.Gate[probe.CertVerdict]
 	certSet  string
+	// entrance is what requests meet of the two gates.
+	entrance entrance
 	reach    *reachability
 	heard    *hearsay
 	// audience warns of tokens that are not for it, idpFault of a provider that
@@ -76,8 +78,9 @@ func (rt *runtime) assemble(spec *k8swatch.Cluster, old *cluster) *cluster {
 		settings: identity.Settings{
 			UserPrefix: spec.UserPrefix, GroupPrefix: spec.GroupPrefix, ForwardUID: spec.ForwardUID,
 		},
-		closed: closedFor(spec),
-		via:    viaPseudonym(spec),
+		closed:   closedFor(spec),
+		entrance: wall{},
+		via:      viaPseudonym(spec),
 
 		assembled: time.Now(),
 	}

@@ -55,6 +55,7 @@ func newCostFixture(audit *zap.Logger) *costFixture {
 		via:     "proxyauth-0123456789abcdef", viaHTTP1: []string{"1.1 proxyauth-0123456789abcdef"},
 	}
 	c.gate.Observe(probe.Verdict{Trust: v1.TrustTrusted})
+	c.entrance = guarded(c.gate, c.probe)
 	rt := &runtime{}
 	rt.snapshot.Store(&snapshot{clusters: map[k8swatch.Key]*cluster{key: c}})
 	return &costFixture{

@@ -45,8 +45,8 @@ func (c *cluster) heed(status *v1.ProxyKubeApiStatus) {
 		return
 	}
 	if !ok {
-		if c.refused() {
-			c.recheck()
+		if c.entrance.Refused() {
+			c.entrance.Recheck()
 		}
 		return
 	}
@@ -58,14 +58,6 @@ func (c *cluster) heed(status *v1.ProxyKubeApiStatus) {
 	case c.spec.ClientCert != nil && c.certGate != nil && refused.Reason == k8swatch.ReasonClientCertIsIdentity:
 		c.certGate.Refuse(probe.CertVerdict{Seen: probe.SeenIdentity, Message: refused.Message})
 	}
-}
-
-// refused reports whether a refusal keeps the cluster's requests out.
-func (c *cluster) refused() bool {
-	if c.spec.Mode == v1.ModeFrontProxy {
-		return c.gated() && c.gate.Refused()
-	}
-	return c.spec.ClientCert != nil && c.certGate != nil && c.certGate.Refused()
 }
 
 // readySince is when Ready last changed its status: the same refusal told anew.

@@ -64,6 +64,7 @@ func heeding(t *testing.T, mode v1.UpstreamMode) (*cluster, *atomic.Int32) {
 	t.Cleanup(c.pair.Retire)
 	c.gate.Observe(probe.Verdict{Trust: v1.TrustTrusted})
 	c.certGate.Observe(probe.CertVerdict{Seen: probe.SeenNobody})
+	c.entrance = entranceOf(c)
 	return c, asked
 }
 
@@ -102,8 +103,8 @@ func TestHeed(t *testing.T) {
 			case tt.closed != "" && (refused == nil || !strings.HasSuffix(refused.message, ": "+tt.closed)):
 				t.Errorf("answer %v, want %s", refused, tt.closed)
 			}
-			if c.passes() != (tt.closed == "") {
-				t.Errorf("open: %t", c.passes())
+			if c.entrance.Open() != (tt.closed == "") {
+				t.Errorf("open: %t", c.entrance.Open())
 			}
 		})
 	}
@@ -138,8 +139,8 @@ func TestHeedOnlyNews(t *testing.T) {
 	step := func(what string, status *v1.ProxyKubeApiStatus, open bool) {
 		t.Helper()
 		c.heed(status)
-		if c.passes() != open {
-			t.Fatalf("%s: open %t", what, c.passes())
+		if c.entrance.Open() != open {
+			t.Fatalf("%s: open %t", what, c.entrance.Open())
 		}
 	}
 	pass := func() { c.certGate.Observe(probe.CertVerdict{Seen: probe.SeenNobody}) }
@@ -151,10 +152,10 @@ func TestHeedOnlyNews(t *testing.T) {
 		t.Fatal("asked too early")
 	}
 	c.heed(told(7, k8swatch.ReasonServing, 3))
-	for deadline := time.Now().Add(10 * time.Second); !c.passes() && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); !c.entrance.Open() && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 	}
-	if !c.passes() || asked.Load() != 1 {
-		t.Fatalf("without the refusal: open %t, asked %d times", c.passes(), asked.Load())
+	if !c.entrance.Open() || asked.Load() != 1 {
+		t.Fatalf("without the refusal: open %t, asked %d times", c.entrance.Open(), asked.Load())
 	}
 	step("the word is as before", told(7, k8swatch.ReasonServing, 3), true)
 
@@ -162,8 +163,9 @@ func TestHeedOnlyNews(t *testing.T) {
 	c.heed(told(7, k8swatch.ReasonClientCertIsIdentity, 4))
 	next := &cluster{spec: c.spec, heard: c.heard, certGate: upstream.NewGate[probe.CertVerdict](nil), pair: c.pair}
 	next.certGate.Observe(probe.CertVerdict{Seen: probe.SeenNobody})
+	next.entrance = entranceOf(next)
 	next.heed(told(7, k8swatch.ReasonClientCertIsIdentity, 4))
-	if !next.passes() {
+	if !next.entrance.Open() {
 		t.Error("an old word closed a new set")
 	}
 }

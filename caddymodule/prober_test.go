@@ -76,7 +76,7 @@ func TestProberRound(t *testing.T) {
 	moved.Target.Canonical = "elsewhere"
 	last := rt.assemble(moved, next)
 	defer last.retire(nil)
-	if last.gate == next.gate || last.certGate == next.certGate || last.reach == next.reach || last.passes() {
+	if last.gate == next.gate || last.certGate == next.certGate || last.reach == next.reach || last.entrance.Open() {
 		t.Error("another target inherited something")
 	}
 	last.certGate.Observe(probe.CertVerdict{Seen: probe.SeenIdentity, Message: "carol"})

@@ -83,6 +83,8 @@ func passthroughTo(t *testing.T, key k8swatch.Key, server *httptest.Server) *clu
 		auth:    knownBearer{&authn.Result{Identity: &identity.Identity{Name: "alice"}}},
 		pair:    upstream.New(upstream.Config{Target: target, RootCAs: roots, ServerName: "example.com"}),
 		streams: upstream.NewRegistry().NewGroup(),
+
+		entrance: wayIn{},
 	}
 	t.Cleanup(c.pair.Retire)
 	return c

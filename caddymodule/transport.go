@@ -74,7 +74,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = res.Body.Close()
 		upstreamRejected.WithLabelValues(string(c.spec.Mode)).Inc()
 		// The next probe would find out, but not before a minute has passed.
-		c.gate.Recheck(c.probe)
+		c.entrance.Recheck()
 		return nil, badGateway("upstream_rejected", "the cluster does not trust this proxy: its apiserver refused the asserted identity; logging in again does not help")
 	}
 	identity.ScrubResponse(res.Header, d.scrub.KeepCookies)

@@ -24,6 +24,7 @@ type reachability struct {
 // (TRUST-2), that on client_cert, and whether it answers. Whatever is new begins
 // with a closed gate.
 func (rt *runtime) takeTrust(c, old *cluster) {
+	defer func() { c.entrance = entranceOf(c) }()
 	changed := func() { rt.prober.tell(c.spec.Key) }
 	c.takeReach(old)
 	c.takeClientCert(old, changed)
@@ -75,31 +76,20 @@ func (c *cluster) takeReach(old *cluster) {
 // kept while the certificate is missing is about a set that is not.
 func (c *cluster) gated() bool { return c.spec.Probe && c.gate != nil }
 
-// passes reports whether the gate that requests of this cluster meet is open.
-func (c *cluster) passes() bool {
-	switch {
-	case c.spec.Mode == v1.ModeFrontProxy:
-		return c.gate != nil && c.gate.Open()
-	case c.spec.ClientCert != nil:
-		return c.certGate != nil && c.certGate.Open()
-	}
-	return true
-}
-
 // notReady is row 8: why the cluster may not serve, what the apiserver showed
 // included. A set that was refused is asked about again behind the request.
 func (c *cluster) notReady() *refusal {
 	switch {
 	case c.closed != nil:
 		return c.closed
-	case c.passes():
+	case c.entrance.Open():
 		return nil
 	}
 	ready := k8swatch.EffectiveReady(c.spec, c.standing())
 	if ready.Status == k8swatch.StatusTrue {
 		return nil // not known yet: row 14 finds out
 	}
-	c.recheck()
+	c.entrance.Recheck()
 	return c.trustRefusal(ready.Reason)
 }
 
@@ -107,10 +97,10 @@ func (c *cluster) notReady() *refusal {
 // set, that the apiserver honours the proxy (TRUST-3), or takes client_cert for
 // nobody (CERT-9).
 func (c *cluster) admit(ctx context.Context) *refusal {
-	if c.passes() {
+	if c.entrance.Open() {
 		return nil
 	}
-	if c.ask(ctx) == nil && c.passes() {
+	if c.entrance.Check(ctx) == nil && c.entrance.Open() {
 		return nil
 	}
 	ready := k8swatch.EffectiveReady(c.spec, c.standing())
@@ -124,27 +114,6 @@ func (c *cluster) trustRefusal(reason string) *refusal {
 	refused := notReady(c.spec.Mode, reason)
 	refused.audit = "upstream_trust"
 	return refused
-}
-
-// ask has the closed gate of this cluster's requests checked.
-func (c *cluster) ask(ctx context.Context) error {
-	switch {
-	case c.spec.Mode == v1.ModeFrontProxy && c.gate != nil:
-		return c.gate.Check(ctx, c.probe)
-	case c.spec.Mode != v1.ModeFrontProxy && c.certGate != nil:
-		return c.certGate.Check(ctx, c.checkClientCert)
-	}
-	return nil
-}
-
-// recheck is ask behind a request.
-func (c *cluster) recheck() {
-	switch {
-	case c.spec.Mode == v1.ModeFrontProxy && c.gated():
-		c.gate.Recheck(c.probe)
-	case c.spec.Mode != v1.ModeFrontProxy && c.certGate != nil && c.pair != nil:
-		c.certGate.Recheck(c.checkClientCert)
-	}
 }
 
 // address is the apiserver's, with its path base.
