@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/strictjson"
 )
 
 // kind is what a bearer is, as far as can be told without verifying it
@@ -158,7 +159,7 @@ func unambiguous(object []byte, names ...string) (found claims, ok bool) {
 		return nil, false
 	}
 	found = make(claims, len(names))
-	err := eachMember(object, func(quoted, value []byte) bool {
+	err := strictjson.EachMember(object, func(quoted, value []byte) bool {
 		var written string
 		if json.Unmarshal(quoted, &written) != nil {
 			return false

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/strictjson"
 )
 
 const (
@@ -88,9 +89,9 @@ func readObject(body []byte) (claims, error) {
 	switch {
 	case err == nil:
 		return c, nil
-	case errors.Is(err, errNoObject):
+	case errors.Is(err, strictjson.ErrNoObject):
 		return nil, notObject
-	case errors.Is(err, errMembers):
+	case errors.Is(err, strictjson.ErrTooManyMembers):
 		return nil, idp.TooManyMembers
 	}
 	return nil, errClaims

@@ -1,17 +1,17 @@
 package exchange
 
 import (
-	"bytes"
 	"encoding/json"
+	"errors"
 	"math"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/strictjson"
 )
 
 const (
@@ -35,32 +35,14 @@ const (
 	faultNoToken   = idp.Fault("its answer to the token exchange holds no usable token")
 )
 
-// members reads a JSON object, and refuses what two readers could understand
-// in two ways: text that is not Unicode, a name twice, a second value. One with
-// too many members is not made room for.
+// members reads the JSON object of an answer.
 func members(body []byte) (map[string]json.RawMessage, error) {
-	if !utf8.Valid(body) || !json.Valid(body) {
-		return nil, faultNotJSON
-	}
-	if idp.Measure(body).TooManyMembers() {
+	found, err := strictjson.Object(body)
+	switch {
+	case errors.Is(err, strictjson.ErrTooManyMembers):
 		return nil, idp.TooManyMembers
-	}
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
+	case err != nil:
 		return nil, faultNotJSON
-	}
-	found := make(map[string]json.RawMessage)
-	for decoder.More() {
-		token, err := decoder.Token()
-		name, ok := token.(string)
-		if _, twice := found[name]; err != nil || !ok || twice {
-			return nil, faultNotJSON
-		}
-		var value json.RawMessage
-		if decoder.Decode(&value) != nil {
-			return nil, faultNotJSON
-		}
-		found[name] = value
 	}
 	return found, nil
 }
