@@ -4,11 +4,9 @@ import (
 	"errors"
 	"sync"
 	"time"
-)
 
-// unusableShown is how long it is shown that an exchange gave no usable token
-// when nobody has met that since, as for any fault of an endpoint.
-const unusableShown = 5 * time.Minute
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+)
 
 // unusable remembers for IssuerFaults that the last token of an exchange was
 // none for this cluster (AUTH-16). The endpoint itself answered as it should.
@@ -41,7 +39,7 @@ func (u *unusable) fault(now time.Time) string {
 }
 
 func (u *unusable) shown(now time.Time) string {
-	if now.Sub(u.at) >= unusableShown {
+	if now.Sub(u.at) >= idp.FaultAge {
 		return ""
 	}
 	return u.what

@@ -231,7 +231,7 @@ func TestFaults(t *testing.T) {
 	// One that nobody met for long is not shown.
 	w.answers(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusBadGateway) })
 	_ = w.ask(t, "token", false)
-	w.clock.Step(faultAge - time.Nanosecond)
+	w.clock.Step(FaultAge - time.Nanosecond)
 	if w.Fault() == "" {
 		t.Error("forgotten too early")
 	}

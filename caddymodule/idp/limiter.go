@@ -29,8 +29,8 @@ const (
 
 	// maxKnown is how many good tokens are known.
 	maxKnown = 10_000
-	// faultAge is how long a fault is shown that nobody has met since.
-	faultAge = 5 * time.Minute
+	// FaultAge is how long a fault is shown that nobody has met since.
+	FaultAge = 5 * time.Minute
 )
 
 // The answers for a token that is not asked about. They are no faults of the
@@ -195,7 +195,7 @@ func (l *Limiter) end(c *class, s *source, token [sha256.Size]byte, err error) {
 func (l *Limiter) Fault() Fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.now().Sub(l.faultAt) >= faultAge {
+	if l.now().Sub(l.faultAt) >= FaultAge {
 		return ""
 	}
 	return l.fault
