@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
 // AUTH-16: a token that is none for this cluster, by what its maker made of it,
@@ -69,7 +71,7 @@ func TestUnusableTokenIsTheProvidersFault(t *testing.T) {
 	// Or after five minutes.
 	w.endpoint.setAnswer(issue("opaque", 300))
 	w.check(t, "machine-2", "unavailable")
-	w.clock.Step(unusableShown - time.Nanosecond)
+	w.clock.Step(idp.FaultAge - time.Nanosecond)
 	if faults := w.IssuerFaults(); len(faults) != 1 {
 		t.Errorf("faults %q", faults)
 	}
