@@ -182,7 +182,7 @@ func (j *judges) installCRD(t *testing.T) {
 	k.Stdin = []byte(v1.CRD)
 	began := time.Now()
 	k.MustRun(t, "create", "--validate=strict", "-f", "-")
-	k.MustRun(t, "wait", "--for=condition=Established", "--timeout=60s", "crd/proxykubeapis.weebo.si.rs")
+	k.MustEstablish(t, "proxykubeapis.weebo.si.rs")
 	t.Logf("the CRD was accepted and established in %v", time.Since(began).Round(time.Millisecond))
 	conditions := k.MustRun(t, "get", "crd", "proxykubeapis.weebo.si.rs", "-o", `jsonpath={range .status.conditions[*]}{.type}={.status} {end}`).Stdout
 	if strings.Contains(conditions, "NonStructuralSchema=True") || !strings.Contains(conditions, "NamesAccepted=True") {

@@ -141,7 +141,7 @@ func TestDefinitionIsKept(t *testing.T) {
 		t.Errorf("no warning:\n%s", notes)
 	}
 	h.helm.mustRun(t, "install", "crds", crdsChart(t), "--namespace", namespace)
-	h.kubectl.MustRun(t, "wait", "--for=condition=Established", "--timeout=60s", "crd/proxykubeapis.weebo.si.rs")
+	h.kubectl.MustEstablish(t, "proxykubeapis.weebo.si.rs")
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "weebo.si.rs/v1", "kind": "ProxyKubeApi",
 		"metadata": map[string]any{"name": "prod", "namespace": namespace},

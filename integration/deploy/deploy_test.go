@@ -45,7 +45,7 @@ func TestDeployment(t *testing.T) {
 // testInstall installs both charts and waits for all that they promise.
 func (i *installation) testInstall(t *testing.T) {
 	i.helm(t, "install", "crds", chart(t, "proxyauthk8s-crds"), "--namespace", namespace)
-	i.Admin.MustRun(t, "wait", "--for=condition=Established", "--timeout=60s", "crd/"+v1.Resource+"."+v1.GroupName)
+	i.Admin.MustEstablish(t, v1.Resource+"."+v1.GroupName)
 	start := time.Now()
 	notes := i.helm(t, "install", release, chart(t, "proxyauthk8s"), "--namespace", namespace,
 		"--set", "image.repository="+imageRepository, "--set", "image.tag="+imageTag, "--set", "image.pullPolicy=Never",

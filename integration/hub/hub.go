@@ -67,7 +67,7 @@ func New(tb testing.TB, o kube.Options) *Hub {
 func (h *Hub) InstallCRD(tb testing.TB, crd string) {
 	tb.Helper()
 	h.ApplyText(tb, crd)
-	h.Admin.MustRun(tb, "wait", "--for=condition=Established", "--timeout=60s", "crd/"+v1.Resource+"."+v1.GroupName)
+	h.Admin.MustEstablish(tb, v1.Resource+"."+v1.GroupName)
 	// An established CRD is served a moment later.
 	h.Eventually(tb, "the CRD is served", func() bool {
 		return h.Admin.MustEnd(tb, "get", "--raw", "/apis/"+v1.GroupName+"/v1/"+v1.Resource).ExitCode == 0

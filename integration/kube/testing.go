@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +58,23 @@ func (k Kubectl) MustRun(tb testing.TB, args ...string) Result {
 		tb.Fatalf("kubectl %q: exit code %d\n%s%s", args, r.ExitCode, r.Stdout, r.Stderr)
 	}
 	return r
+}
+
+// MustEstablish waits up to a minute until CustomResourceDefinitions are served;
+// "--all" means all there are. kubectl itself gives up on one that is so new that
+// it has no conditions yet.
+func (k Kubectl) MustEstablish(tb testing.TB, names ...string) {
+	tb.Helper()
+	args := append([]string{"wait", "--for=condition=Established", "--timeout=60s", "crd"}, names...)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		r := k.MustEnd(tb, args...)
+		switch {
+		case r.ExitCode == 0:
+			return
+		case !strings.Contains(r.Stderr, "conditions accessor error") || time.Now().After(deadline):
+			tb.Fatalf("kubectl %q: exit code %d\n%s%s", args, r.ExitCode, r.Stdout, r.Stderr)
+		}
+	}
 }
 
 // MustEnd runs a command to its end, whatever its exit code.

@@ -87,5 +87,5 @@ func Install(tb testing.TB, a *kube.APIServer) {
 		apply = append(apply, "-f", file)
 	}
 	kubectl.MustRun(tb, apply...)
-	kubectl.MustRun(tb, "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+	kubectl.MustEstablish(tb, "--all")
 }
