@@ -118,8 +118,9 @@ func (liveCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	now := time.Now()
 	for key, c := range rt.clusters() {
-		if t := c.trust(); t.Trust != "" {
-			ch <- prometheus.MustNewConstMetric(trustDesc, prometheus.GaugeValue, 1, key.Namespace, key.Name, string(t.Trust))
+		// A replica that does not lead asks once, and its word gets old (TRUST-1).
+		if trust := c.trust().Told(now); trust != "" {
+			ch <- prometheus.MustNewConstMetric(trustDesc, prometheus.GaugeValue, 1, key.Namespace, key.Name, string(trust))
 		}
 		// In preparation the front-proxy certificate is what one wants to know
 		// of; the other one is told in the status.

@@ -35,6 +35,15 @@ type TrustState struct {
 	ClientCertIsIdentity string
 }
 
+// Told is the verdict that may be told at that time: none without a probe, and
+// none that is older than 15 minutes (TRUST-1).
+func (t TrustState) Told(now time.Time) v1.Trust {
+	if t.LastProbe.IsZero() || now.Sub(t.LastProbe) > maxTrustAge {
+		return ""
+	}
+	return t.Trust
+}
+
 // StatusInput is everything a status is made from.
 type StatusInput struct {
 	Cluster *Cluster
@@ -235,14 +244,12 @@ func preparation(in StatusInput) Condition {
 	return notice(ConditionFrontProxyNotReady, strings.Join(texts, "; "))
 }
 
-// verdict is the trust a status tells: none without a usable certificate, and
-// none that is too old.
+// verdict is the trust a status tells: none without a usable certificate.
 func verdict(in StatusInput) v1.Trust {
-	t := in.Trust
-	if in.Cluster.FrontProxy == nil || t.LastProbe.IsZero() || in.Now.Sub(t.LastProbe) > maxTrustAge {
+	if in.Cluster.FrontProxy == nil {
 		return ""
 	}
-	return t.Trust
+	return in.Trust.Told(in.Now)
 }
 
 // upstreamAuthStatus tells nothing but the mode of a cluster that neither is in

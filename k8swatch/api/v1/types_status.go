@@ -7,8 +7,9 @@ import (
 // ProxyKubeApiStatus is what the proxy says of the object (REC-3).
 type ProxyKubeApiStatus struct {
 	// exposed says whether the apiserver could be reached in the last round
-	// (condition Reachable).
-	Exposed bool `json:"exposed,omitempty"`
+	// (condition Reachable). It is written when it is false, too.
+	// +optional
+	Exposed bool `json:"exposed"`
 	// path is the path of the cluster on the proxy, /clusters/<namespace>/<name>,
 	// while it is enabled.
 	// +nullable
