@@ -54,6 +54,8 @@ const impersonationIgnored = "the Impersonate-* headers were ignored: the proxy 
 // that refuses. It reads the snapshot once, so one request sees one version of
 // its cluster.
 func (h *Handler) decide(r *http.Request, a *auditor) (*decision, *refusal) {
+	// What was found out when the request was decided before counts no more.
+	a.served, a.decision = nil, nil
 	if refused := checkMethod(r); refused != nil {
 		return nil, refused
 	}

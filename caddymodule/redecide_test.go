@@ -14,6 +14,8 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
@@ -112,7 +114,8 @@ func TestDecidedAgain(t *testing.T) {
 			rt := &runtime{}
 			rt.snapshot.Store(&snapshot{clusters: map[k8swatch.Key]*cluster{key: passthroughTo(t, key, before)}})
 			m := &mover{runtime: rt, key: key, moves: tc.moves()}
-			h := &Handler{app: &App{runtime: rt, impersonation: impersonationStrip}, logger: zap.NewNop(), audit: zap.NewNop()}
+			core, audit := observer.New(zapcore.InfoLevel)
+			h := &Handler{app: &App{runtime: rt, impersonation: impersonationStrip}, logger: zap.NewNop(), audit: zap.New(core)}
 			r := httptest.NewRequest(http.MethodPost, "/clusters/team-a/prod/api/v1/pods?limit=1", strings.NewReader("payload"))
 			r = r.WithContext(context.WithValue(r.Context(), caddyhttp.VarsCtxKey, map[string]any{}))
 			r.Header.Set("Authorization", "Bearer abc")
@@ -122,6 +125,14 @@ func TestDecidedAgain(t *testing.T) {
 			}
 			if w.Code != tc.code || !strings.Contains(w.Body.String(), tc.body) || m.relayed != tc.times {
 				t.Errorf("%d %q after %d decisions, want %d %q after %d", w.Code, w.Body, m.relayed, tc.code, tc.body, tc.times)
+			}
+			// Of nobody who was let in to what is no more (SIG-2).
+			user := "alice"
+			if tc.code == http.StatusNotFound {
+				user = "-"
+			}
+			if lines := audit.All(); len(lines) != 1 || lines[0].ContextMap()["user"] != user {
+				t.Errorf("the audit says %v, want user %q", lines, user)
 			}
 			if tc.code != http.StatusNotFound && r.Header.Get("Authorization") != "" {
 				t.Error("the credential is left in the request")

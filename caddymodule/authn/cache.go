@@ -215,11 +215,14 @@ func (c *Cache) recall(key *cacheKey) (result *Result, err error, ok bool) {
 // remembered: when to ask a provider again is decided where it is asked.
 func (c *Cache) load(ctx context.Context, key cacheKey, validate func(context.Context) (answer, error)) (*Result, error) {
 	flight := string(key.scope[:]) + string(key.token[:])
+	// Here and not below: once the caller has left, its ctx is no longer ours to
+	// read values from that others write without a lock (caddyhttp.SetVar).
+	own := c.from(ctx)
 	done := c.flights.DoChan(flight, func() (any, error) {
 		if result, err, ok := c.get(&key); ok {
 			return result, err
 		}
-		detached, cancel := context.WithTimeout(c.from(ctx), lookupLimit)
+		detached, cancel := context.WithTimeout(own, lookupLimit)
 		defer cancel()
 		a, err := c.guarded(detached, validate)
 		c.store(&key, a, err)

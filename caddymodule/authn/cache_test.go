@@ -264,6 +264,26 @@ func TestSingleFlight(t *testing.T) {
 }
 
 // A panic in a library refuses one token and ends no process.
+// The context of a request is read while the caller waits, and not when it has
+// gone: there are values in it that others change then.
+func TestSourceIsReadByTheCaller(t *testing.T) {
+	c := NewCache(0, nil)
+	address := "10.0.0.1" // with -race, a later read would be seen
+	c.Source = func(context.Context) string { return address }
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	ended := make(chan struct{})
+	_, err := c.load(ctx, tokenKey("token"), func(context.Context) (answer, error) {
+		close(ended)
+		return answer{}, errMalformed
+	})
+	address = "10.0.0.2"
+	if !errors.Is(err, context.Canceled) && err != error(errMalformed) {
+		t.Errorf("got %v", err)
+	}
+	<-ended
+}
+
 func TestPanicRefuses(t *testing.T) {
 	c := NewCache(10, nil)
 	var stack string

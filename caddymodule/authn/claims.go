@@ -260,7 +260,12 @@ func (m *mapping) validate(ctx context.Context, c claims, variable traits.Mapper
 			return errRule
 		}
 	}
-	if rules := m.mapper.UserValidationRules; rules != nil && !id.TooLarge {
+	rules := m.mapper.UserValidationRules
+	if rules != nil && id.Overage {
+		// A rule cannot be held against groups that the provider left out.
+		id.TooLarge = true
+	}
+	if rules != nil && !id.TooLarge {
 		results, err := rules.EvalUser(ctx, celUser(id))
 		if err != nil {
 			return failed(err, errRule)

@@ -50,6 +50,8 @@ func TestIdentity(t *testing.T) {
 		return apiserver.ClaimMappings{Username: claim("sub", ""), Groups: expression(e)}
 	}
 
+	noContractors := []apiserver.UserValidationRule{{Expression: `!user.groups.exists(g, g == "contractors")`, Message: "no"}}
+
 	tests := []struct {
 		name     string
 		mappings apiserver.ClaimMappings
@@ -147,6 +149,9 @@ func TestIdentity(t *testing.T) {
 		{name: "overage of the claim that is mapped", mappings: apiserver.ClaimMappings{Username: claim("sub", ""), Groups: claim("roles", "")}, payload: `{"sub":"a","_claim_names":{"roles":"s"}}`, want: &id{Name: "a", Overage: true}},
 		{name: "overage with an expression", mappings: celGroups(`claims.groups`), payload: `{"sub":"a","_claim_names":{"groups":"src1"}}`, want: &id{Name: "a", Overage: true}},
 		{name: "overage with a lenient expression", mappings: celGroups(`claims.?groups.orValue([])`), payload: `{"sub":"a","_claim_names":{"groups":"src1"}}`, want: &id{Name: "a", Overage: true}},
+		{name: "overage before a rule about the user", mappings: subGroups, user: noContractors, payload: `{"sub":"a","_claim_names":{"groups":"src1"}}`, want: &id{Name: "a", Overage: true, TooLarge: true}},
+		{name: "overage with an expression, before a rule", mappings: celGroups(`claims.groups`), user: noContractors, payload: `{"sub":"a","_claim_names":{"groups":"src1"}}`, want: &id{Name: "a", Overage: true, TooLarge: true}},
+		{name: "no overage before that rule", mappings: subGroups, user: noContractors, payload: `{"sub":"a","groups":["contractors"]}`, reason: ReasonRule},
 		{name: "overage of the uid", mappings: withUID(apiserver.ClaimOrExpression{Claim: "oid"}), payload: `{"sub":"a","oid":"1","_claim_names":{"oid":"src1"}}`, want: &id{Name: "a", UID: "1", Overage: true}},
 		{name: "overage of the username", mappings: sub, payload: `{"_claim_names":{"sub":"src1"}}`, reason: ReasonClaims},
 		{name: "claim names null", mappings: subGroups, payload: `{"sub":"a","_claim_names":null}`, want: &id{Name: "a"}},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/oauth"
 )
 
 const (
@@ -55,10 +56,15 @@ func (p *OIDCProvider) introspect(ctx context.Context, at endpoints, token strin
 }
 
 // readIntrospection reads what the endpoint answered. A token it does not know
-// is a 200, so every other status is about us (RFC 7662 section 2.3).
+// is a 200, so every other status is about us (RFC 7662 section 2.3), but for
+// the one that says that the text is no token.
 func (p *OIDCProvider) readIntrospection(r *idp.Response, expires time.Time) (introspected, error) {
 	none := introspected{}
-	if r.Status != http.StatusOK {
+	switch {
+	case r.Status == http.StatusOK:
+	case oauth.RefusesToken(r):
+		return none, errInactive
+	default:
 		return none, r.Unexpected()
 	}
 	c, err := readObject(r.Body)

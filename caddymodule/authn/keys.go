@@ -7,6 +7,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rsa"
 	"encoding/json"
+	"errors"
 	"slices"
 	"sync/atomic"
 
@@ -106,12 +107,13 @@ func parseKey(raw json.RawMessage) *publicKey {
 	var about struct {
 		KeyID      string   `json:"kid"`
 		Operations []string `json:"key_ops"`
+		secrets
 	}
 	_ = json.Unmarshal(raw, &about) // as far as it can be read
 	key := &publicKey{id: about.KeyID}
 
 	var jwk jose.JSONWebKey
-	switch err := json.Unmarshal(raw, &jwk); {
+	switch err := about.read(raw, &jwk); {
 	case err != nil,
 		jwk.Use != "" && jwk.Use != "sig",
 		about.Operations != nil && !slices.Contains(about.Operations, "verify"):
@@ -127,6 +129,36 @@ func parseKey(raw json.RawMessage) *publicKey {
 		return nil
 	}
 	return key
+}
+
+// secrets are the members of private and symmetric keys (RFC 7518 sections 6.2.2,
+// 6.3.2 and 6.4.1, RFC 8037 section 2). go-jose checks a private RSA key when it
+// reads it, which takes a hundred times as long as a public one: whoever writes
+// a key set that nobody should publish must not have the processor for it
+// (AUTH-13).
+type secrets struct {
+	D   json.RawMessage `json:"d"`
+	P   json.RawMessage `json:"p"`
+	Q   json.RawMessage `json:"q"`
+	Dp  json.RawMessage `json:"dp"`
+	Dq  json.RawMessage `json:"dq"`
+	Qi  json.RawMessage `json:"qi"`
+	Oth json.RawMessage `json:"oth"`
+	K   json.RawMessage `json:"k"`
+	// go-jose reads these for algorithms of its own.
+	Priv json.RawMessage `json:"priv"`
+}
+
+var errSecretKey = errors.New("it is not a public key")
+
+// read reads a key that has none of them.
+func (s *secrets) read(raw json.RawMessage, jwk *jose.JSONWebKey) error {
+	for _, member := range []json.RawMessage{s.D, s.P, s.Q, s.Dp, s.Dq, s.Qi, s.Oth, s.K, s.Priv} {
+		if member != nil && string(member) != "null" {
+			return errSecretKey
+		}
+	}
+	return json.Unmarshal(raw, jwk)
 }
 
 // verificationKey passes on the public keys that are strong enough. Symmetric

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/oauth"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/strictjson"
 )
 
@@ -54,9 +55,9 @@ func (p *OIDCProvider) askUserinfo(ctx context.Context, at endpoints, token, sub
 // readUserinfo reads what /userinfo answered. A 401 and a 403 are about the
 // token (RFC 6750 section 3.1: expired, revoked, without the scope openid).
 func readUserinfo(r *idp.Response, subject string) (claims, error) {
-	switch r.Status {
-	case http.StatusOK:
-	case http.StatusUnauthorized, http.StatusForbidden:
+	switch {
+	case r.Status == http.StatusOK:
+	case r.Status == http.StatusUnauthorized, r.Status == http.StatusForbidden, oauth.RefusesToken(r):
 		return nil, errNotAccepted
 	default:
 		return nil, r.Unexpected()

@@ -11,16 +11,14 @@ import (
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/oauth"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/strictjson"
 )
 
 const (
 	// maxLife bounds expires_in: what is longer is as good as for ever, and
 	// must not overflow a duration.
-	maxLife = 365 * 24 * time.Hour
-	// maxCode is more than any registered error has.
-	maxCode = 64
-
+	maxLife   = 365 * 24 * time.Hour
 	otherCode = "other"
 )
 
@@ -181,22 +179,12 @@ func refusal(r *idp.Response) error {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
 		return r.Unexpected()
 	}
-	found, err := members(r.Body)
-	if err != nil {
-		return r.Unexpected()
-	}
-	code, ok := text(found, "error")
+	code := oauth.ErrorCode(r)
 	switch {
-	case !ok || !isCode(code) || slices.Contains(notJudged, code):
+	case code == "" || slices.Contains(notJudged, code):
 		return r.Unexpected()
 	case slices.Contains(codes, code):
 		return &Refused{Code: code}
 	}
 	return &Refused{Code: otherCode}
-}
-
-// isCode reports whether s is written as an OAuth error is. Web frameworks
-// answer with {"error": "Not Found"} for a path they do not have.
-func isCode(s string) bool {
-	return s != "" && len(s) <= maxCode && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789_-.") == ""
 }
