@@ -90,6 +90,7 @@ func checkNotes(t *testing.T, set, notes string) {
 		"WARNING: rbac.secretNamespaces is empty":                  {"default", "every"},
 		"WARNING: tls.mode is off":                                 {"off"},
 		"WARNING: with fewer than two replicas":                    {"off"},
+		"WARNING: audienceValidation is warn: clusters in":         {"off"},
 		"WARNING: this cluster does not know ProxyKubeApi":         nil,
 		"presents the certificate of the kubernetes.io/tls Secret": {"default", "every"},
 		"The Caddyfile is yours":                                   {"caddyfile"},

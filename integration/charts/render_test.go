@@ -317,6 +317,10 @@ func TestValues(t *testing.T) {
 	if before := sum(); before != sum("--set", "replicas=5") || before == sum("--set", "impersonation=deny") || before == "" {
 		t.Error("the checksum does not follow the Caddyfile")
 	}
+	const other = "tls.acme.caRoot=-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----"
+	if sum("--values", sets["acme"]) == sum("--values", sets["acme"], "--set", other) {
+		t.Error("the checksum does not follow the roots of the authority")
+	}
 	if sum("--values", sets["every"]) == "ignored" {
 		t.Error("podAnnotations replaces the checksum")
 	}

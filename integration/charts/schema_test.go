@@ -40,6 +40,8 @@ func TestRefusedValues(t *testing.T) {
 		"acme with a template":       {[]string{"tls.mode=acme", "publicUrl=https://{name}.example.com"}, "tls.mode acme needs tls.acme.hosts"},
 		"acme with a wildcard":       {append(acme, "tls.acme.hosts={*.example.com}"), "/tls/acme/hosts"},
 		"acme in its own namespace":  {append(acme, "tls.acme.storageNamespace=proxyauth"), "must not be the namespace of the release"},
+		"root without its CA":        {append(acme, "tls.acme.caRoot=-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----"), "tls.acme.caRoot needs tls.acme.ca"},
+		"root that is no PEM":        {append(acme, "tls.acme.caRoot=/etc/ca.pem"), "/tls/acme/caRoot"},
 		"probes without a pause":     {[]string{"probeInterval=0s"}, "probeInterval: 0s is not longer than zero"},
 		"zero in all its units":      {[]string{"upstreamClientTtl=0h0.0s"}, "upstreamClientTtl: 0h0.0s is not longer than zero"},
 		"no time for answers":        {[]string{"tokenCacheTtl=0"}, "/tokenCacheTtl"},

@@ -14,6 +14,16 @@ http://:9180 {
 {{ end -}}
 {{- end -}}
 
+{{/* The files of /etc/caddy, by name. The digit: the first line may begin with a space. */}}
+{{- define "proxyauthk8s.files" -}}
+{{ include "proxyauthk8s.isJSON" . | empty | ternary "Caddyfile" "caddy.json" }}: |2
+  {{- include "proxyauthk8s.caddyfile" . | nindent 2 }}
+{{- if and (eq .Values.tls.mode "acme") .Values.tls.acme.caRoot }}
+acme-ca-root.pem: |
+  {{- .Values.tls.acme.caRoot | trim | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{- define "proxyauthk8s.globalOptions" -}}
 {
 	admin unix//run/proxyauth/admin.sock|0600
@@ -47,6 +57,9 @@ http://:9180 {
 {{- with .Values.tls.acme.ca }}
 	acme_ca {{ . }}
 {{- end }}
+{{- if .Values.tls.acme.caRoot }}
+	acme_ca_root /etc/caddy/acme-ca-root.pem
+{{- end }}
 {{- end }}
 
 	servers {
@@ -70,7 +83,9 @@ http://:9180 {
 {{- end }}
 		}
 		allowed_modes {{ join " " .Values.upstreamAuth.allowedModes }}
-		audience_validation {{ .Values.audienceValidation }}
+{{- with .Values.audienceValidation }}
+		audience_validation {{ . }}
+{{- end }}
 		impersonation {{ .Values.impersonation }}
 {{- with .Values.referenceNamespaces }}
 		reference_namespaces {{ join " " . }}

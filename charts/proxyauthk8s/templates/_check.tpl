@@ -31,6 +31,9 @@
 {{- if not (include "proxyauthk8s.hosts" (list $tls.acme.hosts .Values.publicUrl) | fromJsonArray) -}}
 {{- fail "tls.mode acme needs tls.acme.hosts, or a publicUrl with one host" -}}
 {{- end -}}
+{{- if and $tls.acme.caRoot (not $tls.acme.ca) -}}
+{{- fail "tls.acme.caRoot needs tls.acme.ca: Caddy's own authorities have public roots" -}}
+{{- end -}}
 {{- if eq (include "proxyauthk8s.storageNamespace" .) .Release.Namespace -}}
 {{- fail "tls.acme.storageNamespace must not be the namespace of the release: the proxy writes no Secret there" -}}
 {{- end -}}

@@ -60,6 +60,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   namespace: {{ .Release.Namespace }}
 {{- end -}}
 
+{{/* What the option is in the pod: the value, else the environment's, which is not known where it comes from elsewhere. */}}
+{{- define "proxyauthk8s.audienceValidation" -}}
+{{- $effective := default "enforce" .Values.audienceValidation -}}
+{{- if not .Values.audienceValidation -}}
+{{- range .Values.extraEnv -}}
+{{- if and (eq .name "OIDC_AUDIENCE_VALIDATION") .value -}}
+{{- $effective = .value -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $effective -}}
+{{- end -}}
+
 {{/* Hosts that the proxy's own certificate is for, as a JSON list: those given, else the one of publicUrl. */}}
 {{- define "proxyauthk8s.hosts" -}}
 {{- $given := index . 0 -}}
