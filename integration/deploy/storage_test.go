@@ -1,122 +1,147 @@
 package deploy
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/proxy"
 )
 
 const (
 	acmeNamespace    = "proxyauth-acme"
 	storageNamespace = acmeNamespace + "-caddy" // the chart's default
-	acmeRelease      = "internal"
+	acmeRelease      = "edge"
 	acmeDeployment   = acmeRelease + "-proxyauthk8s"
 	acmeAccount      = "system:serviceaccount:" + acmeNamespace + ":" + acmeDeployment
-	acmeHost         = "k8s.example.test"
+	// acmeHost is the Service: the authority resolves it, and asks there.
+	acmeHost = acmeDeployment + "." + acmeNamespace + ".svc"
 )
 
-// internalValues are those of tls.mode acme with an authority that needs no
-// network: Caddy's own.
-const internalValues = `
+const acmeValues = `
 image: {repository: ` + imageRepository + `, tag: ` + imageTag + `, pullPolicy: Never}
-replicas: 1
 rbac: {secretNamespaces: [` + tenant + `]}
-tls: {mode: acme, acme: {hosts: [` + acmeHost + `]}}
-caddyfile: |
-  {
-  	admin unix//run/proxyauth/admin.sock|0600
-  	persist_config off
-  	skip_install_trust
-  	http_port 8080
-  	https_port 8443
-  	storage proxyauth {
-  		namespace ` + storageNamespace + `
-  	}
-  	proxyauth {
-  		kubernetes
-  	}
-  }
-
-  ` + acmeHost + ` {
-  	tls internal
-  	proxyauth
-  }
-
-  http://:9180 {
-  	proxyauth_health
-  }
+tls:
+  mode: acme
+  acme: {hosts: [` + acmeHost + `], ca: "` + authorityDirectory + `"}
 `
 
-// testStorage installs with tls.mode acme: the second replica finds the
-// certificate, and the authority, that the first one has put into Secrets of
-// the storage namespace (CONF-4, CHART-1).
+// testStorage installs with tls.mode acme and a private authority: the replicas
+// obtain one certificate, which the authority validates through the Service,
+// and share it in Secrets of the storage namespace (CONF-4, CHART-1). It goes on
+// with the same configuration as JSON.
 func (i *installation) testStorage(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "values.yaml")
-	if err := os.WriteFile(file, []byte(internalValues), 0o600); err != nil {
+	a := i.startAuthority(t)
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(values, []byte(acmeValues), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	i.Admin.MustRun(t, "create", "namespace", acmeNamespace)
-	i.helm(t, "install", acmeRelease, chart(t, "proxyauthk8s"), "--namespace", acmeNamespace, "--values", file)
-	rollout := []string{"rollout", "status", "-n", acmeNamespace, "deployment/" + acmeDeployment, "--timeout=110s"}
-	i.Admin.MustRun(t, rollout...)
-	var first []*x509.Certificate
-	i.Eventually(t, "the first replica has a certificate", func() bool {
-		first = i.issued(t, i.acmePods(t)[0])
-		return len(first) == 2
-	})
-	if err := first[0].VerifyHostname(acmeHost); err != nil {
-		t.Error(err)
+	args := []string{
+		acmeRelease, chart(t, "proxyauthk8s"), "--namespace", acmeNamespace,
+		"--values", values, "--set-file", "tls.acme.caRoot=" + a.rootFile,
 	}
-	if err := first[0].CheckSignatureFrom(first[1]); err != nil {
-		t.Error(err)
+	i.Admin.MustRun(t, "create", "namespace", acmeNamespace)
+	// Asked before the Service has a pod that is ready, the authority would
+	// refuse, and Caddy ask again after a minute.
+	a.hold(t)
+	i.helm(t, append([]string{"install"}, args...)...)
+	pods := i.acmePods(t)
+	a.release(t)
+	var first *x509.Certificate
+	for _, ip := range pods {
+		i.Eventually(t, ip+" shows a certificate of the authority", func() bool {
+			shown := i.obtained(t, a, ip)
+			if first == nil {
+				first = shown
+			}
+			return shown != nil && shown.Equal(first)
+		})
 	}
 
-	// One after the other: Caddy makes its authority without a lock.
-	i.Admin.MustRun(t, "scale", "-n", acmeNamespace, "deployment/"+acmeDeployment, "--replicas=2")
-	i.Admin.MustRun(t, rollout...)
-	pods := i.acmePods(t)
-	if len(pods) != 2 {
-		t.Fatalf("the pods have the addresses %q", pods)
-	}
-	for _, ip := range pods {
-		i.Eventually(t, ip+" shows the certificate of the first", func() bool {
-			chain := i.issued(t, ip)
-			return len(chain) == 2 && bytes.Equal(chain[0].Raw, first[0].Raw) && bytes.Equal(chain[1].Raw, first[1].Raw)
+	i.helm(t, append([]string{"upgrade", "--set-file", "caddyfile=" + i.acmeJSON(t)}, args...)...)
+	for _, ip := range i.acmePods(t) {
+		i.Eventually(t, ip+" shows the same certificate with a configuration in JSON", func() bool {
+			shown := i.obtained(t, a, ip)
+			return shown != nil && shown.Equal(first)
 		})
+	}
+	if diff := cmp.Diff(map[string]int{"accounts": 1, "orders": 1, "certificates": 1}, a.deeds(t)); diff != "" {
+		t.Errorf("what the authority did: %s", diff)
 	}
 	i.checkStorageRequests(t)
 	i.helm(t, "uninstall", acmeRelease, "--namespace", acmeNamespace)
 	i.Admin.MustRun(t, "get", "namespace", storageNamespace)
 }
 
-// acmePods are the addresses of the pods.
-func (i *installation) acmePods(t *testing.T) []string {
+// acmePods waits until the release has rolled out, and returns the addresses of
+// its two pods.
+func (i *installation) acmePods(t *testing.T) (addresses []string) {
 	t.Helper()
-	return strings.Fields(i.Admin.MustRun(t, "get", "pods", "-n", acmeNamespace, "--output=jsonpath={.items[*].status.podIP}").Stdout)
+	i.Admin.MustRun(t, "rollout", "status", "-n", acmeNamespace, "deployment/"+acmeDeployment, "--timeout=110s")
+	i.Eventually(t, "two pods are left", func() bool {
+		var list corev1.PodList
+		text := i.Admin.MustRun(t, "get", "pods", "-n", acmeNamespace, "--output=json").Stdout
+		if err := json.Unmarshal([]byte(text), &list); err != nil {
+			t.Fatal(err)
+		}
+		pods := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+		addresses = nil
+		for _, p := range pods {
+			addresses = append(addresses, p.Status.PodIP)
+		}
+		return len(pods) == 2 && ready(&pods[0]) && ready(&pods[1])
+	})
+	return addresses
 }
 
-// issued is the chain that a pod shows, nil when it shows none. Who signed it
-// is for the caller to check: the authority is made by the proxy.
-func (i *installation) issued(t *testing.T, ip string) []*x509.Certificate {
+// obtained is the certificate of the authority that a pod shows, nil when it
+// shows none.
+func (i *installation) obtained(t *testing.T, a *authority, ip string) *x509.Certificate {
 	t.Helper()
 	raw, err := i.node.Namespaces.DialContext(t.Context(), "tcp", net.JoinHostPort(ip, "8443"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer raw.Close()
-	conn := tls.Client(raw, &tls.Config{ServerName: acmeHost, InsecureSkipVerify: true, MinVersion: tls.VersionTLS12})
+	conn := tls.Client(raw, &tls.Config{ServerName: acmeHost, RootCAs: a.pool, MinVersion: tls.VersionTLS12})
 	if err := conn.HandshakeContext(t.Context()); err != nil {
 		t.Log(err)
 		return nil
 	}
-	return conn.ConnectionState().PeerCertificates
+	return conn.ConnectionState().PeerCertificates[0]
+}
+
+// acmeJSON adapts the Caddyfile that the pods have, and returns the file.
+func (i *installation) acmeJSON(t *testing.T) string {
+	t.Helper()
+	binary, err := proxy.Binary(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := i.Admin.MustRun(t, "get", "configmap", "-n", acmeNamespace, acmeDeployment, "--output=jsonpath={.data.Caddyfile}").Stdout
+	cmd := exec.CommandContext(t.Context(), binary, "adapt", "--config", "-", "--adapter", "caddyfile")
+	cmd.Dir, cmd.Env = t.TempDir(), []string{"HOME=" + t.TempDir()}
+	cmd.Stdin = strings.NewReader(text)
+	adapted, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("caddy adapt: %v\n%s", err, text)
+	}
+	file := filepath.Join(t.TempDir(), "caddy.json")
+	if err := os.WriteFile(file, adapted, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // checkStorageRequests checks that nothing was forbidden, and that Secrets were
@@ -143,7 +168,26 @@ func (i *installation) checkStorageRequests(t *testing.T) {
 			t.Errorf("%s %s", e.Verb, e.RequestURI)
 		}
 	}
-	if written == 0 {
-		t.Error("no Secret was written at all")
+	// The account, its key, the certificate, its key and what is said of it.
+	if written < 5 {
+		t.Errorf("%d Secrets were written", written)
 	}
+	for _, s := range i.storageSecrets(t) {
+		if s.Type != "proxyauth.weebo.si.rs/storage" || s.Labels["app.kubernetes.io/managed-by"] != "proxyauthk8s-storage" {
+			t.Errorf("Secret %s has the type %s and the labels %v", s.Name, s.Type, s.Labels)
+		}
+	}
+}
+
+func (i *installation) storageSecrets(t *testing.T) []corev1.Secret {
+	t.Helper()
+	var list corev1.SecretList
+	text := i.Admin.MustRun(t, "get", "secrets", "-n", storageNamespace, "--output=json").Stdout
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) == 0 {
+		t.Error("the storage namespace has no Secret")
+	}
+	return list.Items
 }

@@ -1,0 +1,36 @@
+package caddymodule
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+)
+
+// REC-6: what names an agent is Reachable Unknown with AgentAbsent, and nobody is
+// asked whether it answers.
+func TestAgentAbsent(t *testing.T) {
+	rt := &runtime{logger: zap.NewNop()}
+	rt.prober = newProber(rt, time.Hour)
+	c := rt.assemble(&k8swatch.Cluster{
+		Key: k8swatch.Key{Namespace: "team-a", Name: "prod"}, Enabled: true, Mode: v1.ModePassthrough,
+		Target: k8swatch.Target{Kind: k8swatch.TargetAgent, Canonical: "agent:team-a/prod", Host: "kubernetes.default.svc"},
+		Ready:  k8swatch.Condition{Type: "Ready", Status: k8swatch.StatusFalse, Reason: k8swatch.ReasonInvalidSpec},
+	}, nil)
+	defer c.retire(nil)
+	want := &k8swatch.Condition{Type: "Reachable", Status: "Unknown", Reason: "AgentAbsent", Message: "no agent is connected"}
+	if diff := cmp.Diff(want, c.reachable()); diff != "" {
+		t.Error(diff)
+	}
+	if s, ask := c.subject(); ask {
+		t.Errorf("%+v is asked about", s)
+	}
+	status := k8swatch.BuildStatus(k8swatch.StatusInput{Cluster: c.spec, Trust: c.trust(), Reachable: c.reachable(), Now: time.Now()})
+	if status.Exposed {
+		t.Error("a cluster without its agent is exposed")
+	}
+}
