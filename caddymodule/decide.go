@@ -217,6 +217,10 @@ func (c *cluster) notAuthenticated(ctx context.Context, err error) *refusal {
 	}
 	// The status tells what the leader met; this replica may meet another.
 	c.idpFault.warn("a token could not be judged", zap.Stringer("cluster", c.spec.Key), zap.Error(err))
+	var unjudged *authn.Unavailable
+	if errors.As(err, &unjudged) && unjudged.Limit != "" {
+		return unavailable("idp_limited", "the identity provider cannot be asked about this token now: %s", unjudged.Limit)
+	}
 	return unavailable("idp_unavailable", "the identity provider cannot be asked")
 }
 

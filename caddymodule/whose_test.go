@@ -58,6 +58,12 @@ func TestUnavailableIsLogged(t *testing.T) {
 			t.Errorf("%d %s", refused.code, refused.message)
 		}
 	}
+	// Bounds of the proxy's own are not told as the provider's fault.
+	const limit = "too many tokens were refused lately"
+	if refused := c.notAuthenticated(t.Context(), &authn.Unavailable{Fault: "https://idp.example.test: " + limit, Limit: limit}); refused.code != http.StatusServiceUnavailable ||
+		refused.message != "the identity provider cannot be asked about this token now: "+limit || refused.audit != "idp_limited" {
+		t.Errorf("%+v", refused)
+	}
 	if told := logs.FilterMessageSnippet("could not be judged").All(); len(told) != 1 || !strings.Contains(told[0].ContextMap()["error"].(string), "userinfo endpoint: it refused the connection") {
 		t.Errorf("told %v", told)
 	}

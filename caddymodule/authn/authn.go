@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
 // Authenticator finds out who the bearer of a token is.
@@ -86,10 +87,21 @@ type Unavailable struct {
 	// Fault is what went wrong, for the log. It names the configured issuer
 	// and the kind of fault, and holds nothing a provider wrote.
 	Fault string
+	// Limit is set when the provider was not asked because of bounds of the
+	// proxy's own: which, in words that callers may see.
+	Limit string
 }
 
-// Error names the fault. What callers are told is only that the identity
-// provider cannot be asked.
+func unavailable(name string, f idp.Fault) *Unavailable {
+	u := &Unavailable{Fault: name + ": " + string(f)}
+	if f.IsLimit() {
+		u.Limit = string(f)
+	}
+	return u
+}
+
+// Error names the fault. Callers are told no more than that the identity
+// provider cannot be asked, and Limit.
 func (e *Unavailable) Error() string {
 	return "the identity provider cannot be asked: " + e.Fault
 }

@@ -218,7 +218,7 @@ func (e *Exchanging) exchange(ctx context.Context, token string, renewing bool) 
 	if !errors.As(err, &fault) {
 		fault = "it cannot be asked"
 	}
-	return nil, &Unavailable{Fault: e.client.Name() + ": " + string(fault)}
+	return nil, unavailable(e.client.Name(), fault)
 }
 
 // settle keeps a token that was just issued, unless the verdict on it is a

@@ -207,6 +207,13 @@ func (w *exchangeWorld) told(t testing.TB, want ...string) {
 	w.results = nil
 }
 
+// isLimited reports whether the proxy did not ask because of the tokens that were
+// refused before.
+func isLimited(err error) bool {
+	var unavailable *Unavailable
+	return errors.As(err, &unavailable) && unavailable.Limit == "too many tokens were refused lately"
+}
+
 func isUnavailable(err error) bool {
 	var unavailable *Unavailable
 	return errors.As(err, &unavailable)

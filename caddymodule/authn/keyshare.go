@@ -3,6 +3,8 @@ package authn
 import (
 	"context"
 	"sync/atomic"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
 // What tokens hold that wait for the provider of a key set, or for their turn to
@@ -48,7 +50,7 @@ func (s keyShare) admit(bytes int) (leave func(), err error) {
 	own, all := s.use.waiting.Add(n), s.waiting.Add(n)
 	if own > maxShare || all > maxWaiting {
 		leave()
-		return nil, &Unavailable{Fault: s.issuer + ": too many tokens wait for it"}
+		return nil, unavailable(s.issuer, idp.TooManyWait)
 	}
 	return leave, nil
 }

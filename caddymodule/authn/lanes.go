@@ -29,4 +29,6 @@ func (l lanes) leave() { <-l }
 var evaluations = make(lanes, max(1, runtime.GOMAXPROCS(0)))
 
 // errBusy is for a token that waited for its turn until its time was over.
-var errBusy = &Unavailable{Fault: "too many tokens wait to be validated"}
+var errBusy = &Unavailable{Fault: tooManyValidated, Limit: tooManyValidated}
+
+const tooManyValidated = "too many tokens wait to be validated"

@@ -307,7 +307,7 @@ func (p *OIDCProvider) endpoints(ctx context.Context, bytes int) (endpoints, err
 func (p *OIDCProvider) fault(endpoint string, err error) error {
 	var f idp.Fault
 	if errors.As(err, &f) {
-		return &Unavailable{Fault: p.verifier.issuer + ": " + endpoint + ": " + f.Error()}
+		return unavailable(p.verifier.issuer+": "+endpoint, f)
 	}
 	return err
 }

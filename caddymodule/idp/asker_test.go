@@ -61,8 +61,13 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(client.CloseIdleConnections)
 	w.Asker = NewAsker(client, w.clock.Now, nil)
+	// The clock stands still.
+	w.limits.sleep = func(context.Context, time.Duration) bool { return true }
 	return w
 }
+
+// atOnce are how many tokens are refused before a class needs its rate.
+var atOnce = refusedBurst + int64(refusedRate*lateLimit.Seconds())
 
 func (w *world) answers(h http.HandlerFunc) {
 	w.mu.Lock()
@@ -117,13 +122,13 @@ func TestFlood(t *testing.T) {
 	}
 	calls := w.calls.Load() - 1
 	t.Logf("20,000 random tokens: %d calls, %d not asked about", calls, busy)
-	if calls != refusedBurst {
+	if calls != atOnce {
 		t.Errorf("%d calls", calls)
 	}
 	if err := w.ask(t, "another", false); err != tooManyRefused {
 		t.Errorf("a strange token in a flood: %v", err)
 	}
-	for range 2 * refusedBurst {
+	for range atOnce + 1 {
 		if err := w.ask(t, "good", false); err != nil {
 			t.Fatalf("a known token in a flood: %v", err)
 		}
@@ -136,7 +141,7 @@ func TestFlood(t *testing.T) {
 	}
 	before := w.calls.Load()
 	w.clock.Step(time.Second)
-	for i := range 100 {
+	for i := range 2 * refusedRate {
 		_ = w.ask(t, fmt.Sprint("bad again", i), false)
 	}
 	if n := w.calls.Load() - before; n != refusedRate {
@@ -148,13 +153,13 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// Verified tokens that were revoked are bounded as well, more generously.
+// Verified tokens that were revoked are bounded as well, apart.
 func TestEndedTokens(t *testing.T) {
 	w := newWorld(t)
-	for i := range 2 * endedBurst {
+	for i := range 2 * refusedBurst {
 		_ = w.ask(t, fmt.Sprint("bad", i), true)
 	}
-	if n := w.calls.Load(); n != endedBurst {
+	if n := w.calls.Load(); n != atOnce {
 		t.Errorf("%d calls", n)
 	}
 	if err := w.ask(t, "another", false); err != nil {
@@ -165,7 +170,7 @@ func TestEndedTokens(t *testing.T) {
 // Tokens that are accepted are never limited.
 func TestGoodTokensAreNotLimited(t *testing.T) {
 	w := newWorld(t)
-	for i := range 3 * refusedBurst {
+	for i := range atOnce + 1 {
 		if err := w.ask(t, fmt.Sprint("good", i), false); err != nil {
 			t.Fatal(err)
 		}
@@ -273,7 +278,7 @@ func TestCallsAreBounded(t *testing.T) {
 		t.Errorf("a verified token while strangers wait: %v", err)
 	}
 	big := strings.Repeat("y", maxWaiting-tokens*(64<<10))
-	if err := w.ask(t, big, false); err != tooManyWait {
+	if err := w.ask(t, big, false); err != TooManyWait {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

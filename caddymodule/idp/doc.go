@@ -17,17 +17,19 @@
 //     each it is known how many values it holds before room is made for any
 //     (Measure): a member of an object takes forty times its bytes.
 //   - A client sends any number of random tokens, each of which costs a call.
-//     An Asker lets few calls go on at once, bounds what waits, and once many
-//     tokens were refused asks about strange ones only a few times a second.
-//     Tokens that were good before, or whose signature was verified, are
-//     counted apart: a flood does not shut out who is already there.
-//     Strange tokens are counted by source (WithSource) as well: 20 refusals at
-//     once and 2 a second each. Those that had none refused for 30 seconds have
-//     lanes and a budget of their own, four tokens at once each, apart from that
-//     of all others (100 refusals at once, 10 a second, either). So a flood from
-//     few addresses does not shut out who comes from elsewhere, and one from very
-//     many costs no more than twice as much. Of up to 4,096 sources it is known
-//     that tokens were refused.
+//     An Asker lets 16 calls go on at once, bounds what waits, and has a budget
+//     of refusals: 2,000 at once, 100 a second. Tokens that were good before, or
+//     whose signature was verified, are counted apart: a flood does not shut out
+//     who is already there. Strange tokens are counted by source (WithSource) as
+//     well: 500 refusals at once and 25 a second each. Those that had none
+//     refused for 30 seconds have calls and a budget of their own, four tokens
+//     at once each. So a flood from few addresses does not shut out who comes
+//     from elsewhere, and one from very many costs no more than twice as much.
+//     Of up to 4,096 sources it is known that tokens were refused.
+//   - A token beyond its budget waits for up to 400 ms, in the order they come,
+//     and only when as many wait already it is not asked about. So who sends few
+//     at a time is slowed down, and a good token among many bad ones of its
+//     source has the same chance as each of them, at every attempt.
 //   - A provider that fails is not hammered either, and is asked again within
 //     a moment of being back.
 //   - Tokens are kept as digests, and no error holds a piece of one.

@@ -19,11 +19,17 @@ const (
 	// maxWaiting bounds what tokens hold that wait for their turn, in bytes.
 	maxWaiting      = 16 << 20
 	waitingOverhead = 4 << 10 // of a token, beside its bytes
-	// So many strange tokens may be refused at once, and so many a second for
-	// long. A token that is accepted counts for nothing. Known ones cannot be
-	// made up; many of them end together when their sessions are ended.
-	refusedBurst, refusedRate = 100, 10
-	endedBurst, endedRate     = 1000, 100
+	// So many tokens may be refused at once, and so many a second for long. A
+	// token that is accepted counts for nothing. Nobody who mistypes, and no
+	// suite of tests, comes near it; what an endpoint has to refuse in all, of
+	// all three classes together, is 6,000 tokens at once and 300 a second, by no
+	// more than 48 calls at a time. An attacker has two of the classes, and one
+	// with a single address only what sourceBurst and sourceRate say.
+	refusedBurst, refusedRate = 2000, 100
+	// lateLimit is how long a token waits for its budget when that is used up,
+	// so that one who sends few at a time is slowed down and not turned away:
+	// 10 of a source wait at most, and 40 of a class.
+	lateLimit = 400 * time.Millisecond
 	// So often an endpoint that fails is asked at once, and a second for long.
 	faultBurst, faultRate = 32, 5
 
@@ -36,15 +42,19 @@ const (
 // The answers for a token that is not asked about. They are no faults of the
 // provider's and not shown as such.
 const (
-	tooManyWait    Fault = "too many tokens wait for it"
+	TooManyWait    Fault = "too many tokens wait for it"
 	tooManyRefused Fault = "too many tokens were refused lately"
 	outOfTime      Fault = "it did not answer in time"
 )
+
+// IsLimit reports whether nobody was asked because of the bounds of a Limiter.
+func (f Fault) IsLimit() bool { return f == TooManyWait || f == tooManyRefused }
 
 // Limiter bounds what an endpoint is asked that is shown tokens, whoever asks
 // it. It is safe for concurrent use.
 type Limiter struct {
 	now      func() time.Time
+	sleep    func(context.Context, time.Duration) (ok bool)
 	onChange func()
 
 	// quiet is for strange tokens of sources that are quiet, strange for all
@@ -75,12 +85,10 @@ func NewLimiter(now func() time.Time, onChange func()) *Limiter {
 	// These fail for a size below 1.
 	good, _ := simplelru.NewLRU[[sha256.Size]byte, struct{}](maxKnown, nil)
 	sources, _ := simplelru.NewLRU[string, *source](maxSources, nil)
-	l := &Limiter{now: now, onChange: onChange, good: good, sources: sources}
-	l.known.refusals = newBudget(endedBurst, endedRate, now())
-	l.quiet.refusals = newBudget(refusedBurst, refusedRate, now())
-	l.strange.refusals = newBudget(refusedBurst, refusedRate, now())
+	l := &Limiter{now: now, sleep: sleep, onChange: onChange, good: good, sources: sources}
 	for _, c := range []*class{&l.known, &l.quiet, &l.strange} {
 		c.calls = make(chan struct{}, maxCalls)
+		c.refusals = newBudget(refusedBurst, refusedRate, now())
 		c.faults = newBudget(faultBurst, faultRate, now())
 	}
 	return l
@@ -99,20 +107,63 @@ func (l *Limiter) Ask(ctx context.Context, token string, verified bool, ask func
 	n := int64(len(token) + waitingOverhead)
 	defer class.waiting.Add(-n)
 	if class.waiting.Add(n) > maxWaiting {
-		return tooManyWait
+		return TooManyWait
 	}
-	select {
-	case class.calls <- struct{}{}:
-		defer func() { <-class.calls }()
-	case <-ctx.Done():
-		return outOfTime
-	}
-	if err := l.begin(class, source); err != nil {
+	if err := l.turn(ctx, class, source); err != nil {
 		return err
 	}
+	defer class.finish()
 	err := ask(ctx)
 	l.end(class, source, digest, err)
 	return err
+}
+
+// turn waits for the turn of a token. If there is no error, its call has begun,
+// and the budgets are without what a refusal would cost.
+func (l *Limiter) turn(ctx context.Context, c *class, s *source) error {
+	if !c.start(ctx) {
+		return outOfTime
+	}
+	late, err := l.take(c, s)
+	if err != nil {
+		c.finish()
+		return err
+	}
+	if late == 0 {
+		return nil
+	}
+	// Those who are not late go on meanwhile.
+	c.finish()
+	if !l.sleep(ctx, late) || !c.start(ctx) {
+		l.giveBack(c, s)
+		return outOfTime
+	}
+	return nil
+}
+
+// start begins a call when fewer than maxCalls go on. ok is false when ctx ends
+// before that.
+func (c *class) start(ctx context.Context) (ok bool) {
+	select {
+	case c.calls <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (c *class) finish() { <-c.calls }
+
+// sleep reports whether ctx lasted as long.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // enter returns the class of a token, and its source if that matters.
@@ -139,22 +190,40 @@ func (l *Limiter) leave(s *source) {
 	l.leaveLocked(s)
 }
 
-// begin takes from the budgets what a refusal would cost.
-func (l *Limiter) begin(c *class, s *source) error {
+// take takes from the budgets what a refusal would cost, and returns how long
+// to wait for that.
+func (l *Limiter) take(c *class, s *source) (late time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	if !c.faults.has(now) {
-		return c.fault
+	if c.faults.wait(now) > 0 {
+		return 0, c.fault
 	}
-	if s != nil && !s.refusals.has(now) || !c.refusals.has(now) {
-		return tooManyRefused
+	late = c.refusals.wait(now)
+	if s != nil {
+		late = max(late, s.refusals.wait(now))
+	}
+	if late > lateLimit {
+		return 0, tooManyRefused
 	}
 	c.refusals.take()
 	if s != nil {
 		s.refusals.take()
 	}
-	return nil
+	return late, nil
+}
+
+func (l *Limiter) giveBack(c *class, s *source) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.giveBackLocked(c, s)
+}
+
+func (l *Limiter) giveBackLocked(c *class, s *source) {
+	c.refusals.giveBack()
+	if s != nil {
+		s.refusals.giveBack()
+	}
 }
 
 // end settles the account of a call.
@@ -175,10 +244,7 @@ func (l *Limiter) end(c *class, s *source, token [sha256.Size]byte, err error) {
 			s.refusedAt = l.now()
 		}
 	} else {
-		c.refusals.giveBack()
-		if s != nil {
-			s.refusals.giveBack()
-		}
+		l.giveBackLocked(c, s)
 	}
 	if err == nil && c != &l.known {
 		l.good.Add(token, struct{}{})
@@ -200,26 +266,3 @@ func (l *Limiter) Fault() Fault {
 	}
 	return l.fault
 }
-
-// budget is a token bucket in which what was taken can be given back.
-type budget struct {
-	left, most, rate float64
-	at               time.Time
-}
-
-func newBudget(burst, perSecond float64, now time.Time) budget {
-	return budget{left: burst, most: burst, rate: perSecond, at: now}
-}
-
-// has reports whether there is something to take.
-func (b *budget) has(now time.Time) bool {
-	if since := now.Sub(b.at); since > 0 {
-		b.left = min(b.most, b.left+b.rate*since.Seconds())
-	}
-	b.at = now
-	return b.left >= 1
-}
-
-func (b *budget) take()     { b.left-- }
-func (b *budget) giveBack() { b.left = min(b.most, b.left+1) }
-func (b *budget) fill()     { b.left = b.most }

@@ -7,8 +7,11 @@ import (
 
 // What one source of tokens may cost an endpoint.
 const (
-	// So many tokens of a source may be refused at once, and so many a second.
-	sourceBurst, sourceRate = 20, 2
+	// So many tokens of a source may be refused at once, and so many a second for
+	// long. All clients behind one address translation are one source, and what
+	// one of them has refused should not keep the others out; four sources at
+	// most have a class's budget to themselves.
+	sourceBurst, sourceRate = 500, 25
 	// A source counts as quiet when none was refused for quietAfter, for
 	// quietCalls of its tokens at once.
 	quietAfter = 30 * time.Second

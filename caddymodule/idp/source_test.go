@@ -3,32 +3,35 @@ package idp
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// sources is a Limiter with a clock, asked about tokens that begin with bad.
+const (
+	// So many tokens of a source are refused before it needs its rate.
+	sourceAtOnce = sourceBurst + 10
+	floodTime    = time.Minute
+)
+
+// sources is a Limiter that is asked about tokens that begin with bad.
 type sources struct {
 	*Limiter
-	clock *clocktesting.FakeClock
-	mu    sync.Mutex
-	calls int
+	calls atomic.Int64
 }
 
-func newSources() *sources {
-	s := &sources{clock: newClock()}
-	s.Limiter = NewLimiter(s.clock.Now, nil)
-	return s
+// inTime runs a test in a time of its own.
+func inTime(t *testing.T, test func(t *testing.T, s *sources)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, &sources{Limiter: NewLimiter(time.Now, nil)}) })
 }
 
 func (s *sources) from(source, token string) error {
 	return s.Ask(WithSource(context.Background(), source), token, false, func(context.Context) error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.calls++
+		s.calls.Add(1)
 		if token[:3] == "bad" {
 			return errRefused
 		}
@@ -36,113 +39,203 @@ func (s *sources) from(source, token string) error {
 	})
 }
 
+// flood sends bad tokens from a source for floodTime, by so many workers, each of
+// whom pauses for 10 ms on average. It returns how many were not asked about.
+func (s *sources) flood(source string, workers int) (sent, limited int) {
+	var all, unasked atomic.Int64
+	var wait sync.WaitGroup
+	began := time.Now()
+	for range workers {
+		wait.Go(func() {
+			for time.Since(began) < floodTime {
+				if s.from(source, fmt.Sprint("bad", source, all.Add(1))) == tooManyRefused {
+					unasked.Add(1)
+				}
+				pause(20 * time.Millisecond)
+			}
+		})
+	}
+	wait.Wait()
+	return int(all.Load()), int(unasked.Load())
+}
+
+func pause(atMost time.Duration) { time.Sleep(rand.N(atMost)) }
+
 // AUTH-13: floods from a few sources cost few calls, and a new good token from
 // another source is always asked about.
 func TestFewSourcesFlood(t *testing.T) {
-	s := newSources()
-	for i := range 60 { // seconds
-		for n := range 20 {
-			for j := range 30 {
-				_ = s.from(fmt.Sprint("flood-", n), fmt.Sprint("bad", i, n, j))
-			}
+	inTime(t, func(t *testing.T, s *sources) {
+		const flooding, others = 20, 5
+		var wait sync.WaitGroup
+		for n := range flooding {
+			wait.Go(func() { s.flood(fmt.Sprint("flood-", n), quietCalls) })
 		}
-		for n := range 5 {
-			if err := s.from(fmt.Sprint("other-", n), fmt.Sprint("new", i, n)); err != nil {
-				t.Fatalf("after %d s: %v", i, err)
-			}
+		for n := range others {
+			wait.Go(func() {
+				for i := range int(floodTime / time.Second) {
+					if err := s.from(fmt.Sprint("other-", n), fmt.Sprint("new", i, n)); err != nil {
+						t.Errorf("after %d s: %v", i, err)
+					}
+					time.Sleep(time.Second)
+				}
+			})
 		}
-		s.clock.Step(time.Second)
-	}
-	refused := s.calls - 60*5
-	t.Logf("%d calls for 36,000 bad tokens", refused)
-	if most := refusedBurst + 60*refusedRate + 3*20; refused > most {
-		t.Errorf("%d calls, want %d at most", refused, most)
-	}
+		wait.Wait()
+		good := others * int(floodTime/time.Second)
+		refused := int(s.calls.Load()) - good
+		t.Logf("%d refused in a minute", refused)
+		// Each was a quiet one with its first tokens.
+		if least, most := refusedBurst+60*refusedRate, int(atOnce)+60*refusedRate+quietCalls*flooding; refused < least || refused > most {
+			t.Errorf("%d calls, want %d to %d", refused, least, most)
+		}
+	})
 }
 
-// One source alone.
+// AUTH-13: one source alone gets what it may and no more, and a new good token
+// from there is asked about after a few attempts.
 func TestOneSourceFloods(t *testing.T) {
-	s := newSources()
-	for i := range 1000 {
-		_ = s.from("flood", fmt.Sprint("bad", i))
-	}
-	if s.calls != sourceBurst {
-		t.Errorf("%d calls", s.calls)
-	}
-	s.clock.Step(time.Second)
-	for i := range 1000 {
-		_ = s.from("flood", fmt.Sprint("bad again", i))
-	}
-	if s.calls != sourceBurst+sourceRate {
-		t.Errorf("%d calls a second later", s.calls)
-	}
-	for i := range 3 * refusedBurst {
-		if err := s.from("other", fmt.Sprint("new", i)); err != nil {
-			t.Fatal(err)
+	inTime(t, func(t *testing.T, s *sources) {
+		var sent, limited, good, attempts int
+		var wait sync.WaitGroup
+		wait.Go(func() { sent, limited = s.flood("flood", 20) })
+		began := time.Now()
+		for time.Since(began) < floodTime {
+			switch err := s.from("flood", fmt.Sprint("new", good)); err {
+			case nil:
+				good++
+			case tooManyRefused:
+			default:
+				t.Error(err)
+			}
+			attempts++
+			pause(100 * time.Millisecond)
 		}
-	}
-	if n := s.sources.Len(); n != 1 {
-		t.Errorf("%d sources are remembered, want the one that had refusals", n)
-	}
+		wait.Wait()
+		refused := sent - limited
+		t.Logf("%d bad tokens: %d refused, %d not asked about; %d of %d attempts with good ones", sent, refused, limited, good, attempts)
+		if least, most := sourceBurst+59*sourceRate, sourceAtOnce+60*sourceRate; refused < least || refused > most {
+			t.Errorf("%d refused, want %d to %d", refused, least, most)
+		}
+		if good < 10 {
+			t.Errorf("%d good tokens", good)
+		}
+		if n := s.sources.Len(); n != 1 {
+			t.Errorf("%d sources are remembered, want the one that had refusals", n)
+		}
+	})
+}
+
+// Who sends few bad tokens at a time is slowed down, and never turned away; and
+// has what it may at once again when it was quiet.
+func TestFewAtATimeAreSlowedDown(t *testing.T) {
+	inTime(t, func(t *testing.T, s *sources) {
+		const workers, each = 10, 200
+		began := time.Now()
+		var wait sync.WaitGroup
+		for n := range workers {
+			wait.Go(func() {
+				for i := range each {
+					if err := s.from("busy", fmt.Sprint("bad", n, "-", i)); err != errRefused {
+						t.Errorf("token %d: %v", i, err)
+					}
+				}
+			})
+		}
+		wait.Wait()
+		if took, want := time.Since(began), time.Duration(workers*each-sourceBurst)*time.Second/sourceRate; (took - want).Abs() > time.Second/sourceRate {
+			t.Errorf("it took %v, want %v", took, want)
+		}
+		if err := s.from("busy", "new"); err != nil {
+			t.Errorf("a good one afterwards: %v", err)
+		}
+		time.Sleep(sourceBurst * time.Second / sourceRate)
+		again := time.Now()
+		for i := range sourceBurst {
+			_ = s.from("busy", fmt.Sprint("bad again", i))
+		}
+		if took := time.Since(again); took != 0 {
+			t.Errorf("it took %v after a pause", took)
+		}
+	})
+}
+
+// What a token that waits would have cost is given back when its caller has no
+// time left.
+func TestLateTokenGivesUp(t *testing.T) {
+	inTime(t, func(t *testing.T, s *sources) {
+		for i := range sourceBurst {
+			_ = s.from("busy", fmt.Sprint("bad", i))
+		}
+		for range 100 {
+			ctx, cancel := context.WithTimeout(WithSource(t.Context(), "busy"), time.Nanosecond)
+			if err := s.Ask(ctx, "new", false, func(context.Context) error { return nil }); err != outOfTime {
+				t.Fatal(err)
+			}
+			cancel()
+		}
+		if n := len(s.strange.calls) + int(s.strange.waiting.Load()); n != 0 {
+			t.Errorf("%d calls or bytes are held", n)
+		}
+		if err := s.from("busy", "new"); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Very many sources are bounded together, and so is what is known of them.
 func TestManySourcesFlood(t *testing.T) {
-	s := newSources()
-	for round := range 3 {
-		for i := range 10_000 {
-			_ = s.from(fmt.Sprint("source-", i), fmt.Sprint("bad", round, i))
+	inTime(t, func(t *testing.T, s *sources) {
+		began := time.Now()
+		flood := func(round string) {
+			var wait sync.WaitGroup
+			for i := range 5000 {
+				wait.Go(func() { _ = s.from(fmt.Sprint("source-", i), fmt.Sprint("bad", round, i)) })
+			}
+			wait.Wait()
 		}
-	}
-	if s.calls > 2*refusedBurst {
-		t.Errorf("%d calls", s.calls)
-	}
-	before := s.calls
-	for range 10 {
-		s.clock.Step(time.Second)
-		for i := range 10_000 {
-			_ = s.from(fmt.Sprint("source-", i), fmt.Sprint("bad later", i))
+		for round := range 10 {
+			flood(fmt.Sprint(round))
+			time.Sleep(time.Second)
 		}
-	}
-	if n := s.calls - before; n > 10*2*refusedRate {
-		t.Errorf("%d calls in ten seconds", n)
-	}
-	if n := s.sources.Len(); n > maxSources {
-		t.Errorf("%d sources", n)
-	}
-	s.clock.Step(time.Minute)
-	if err := s.from("source-1", "new"); err != nil {
-		t.Errorf("after the flood: %v", err)
-	}
+		seconds := int(time.Since(began) / time.Second)
+		if n, most := int(s.calls.Load()), 2*(int(atOnce)+refusedRate*seconds); n > most {
+			t.Errorf("%d calls in %d seconds, at most %d", n, seconds, most)
+		}
+		if n := s.sources.Len(); n > maxSources {
+			t.Errorf("%d sources", n)
+		}
+		time.Sleep(time.Minute)
+		if err := s.from("source-1", "new"); err != nil {
+			t.Errorf("after the flood: %v", err)
+		}
+	})
 }
 
 // A source that had a refusal lately shares the budget of those, and has its own
 // place again later. Many good tokens at once from a source are not limited.
 func TestQuietAgain(t *testing.T) {
-	s := newSources()
-	_ = s.from("mine", "bad")
-	for n := range 100 {
-		for i := range 20 {
-			_ = s.from(fmt.Sprint("flood-", n%20), fmt.Sprint("bad", n, i))
-		}
-	}
-	if err := s.from("mine", "new"); err != tooManyRefused {
-		t.Errorf("in a flood, just after a refusal: %v", err)
-	}
-	s.clock.Step(quietAfter)
-	for n := range 100 {
-		_ = s.from(fmt.Sprint("flood-", n%20), fmt.Sprint("bad later", n))
-	}
-	if err := s.from("mine", "new"); err != nil {
-		t.Errorf("30 seconds later: %v", err)
-	}
-	var wait sync.WaitGroup
-	for i := range 200 {
-		wait.Go(func() {
-			if err := s.from("fresh", fmt.Sprint("good", i)); err != nil {
-				t.Error(err)
+	inTime(t, func(t *testing.T, s *sources) {
+		wantClass := func(when string, want *class) {
+			t.Helper()
+			got, source := s.enter(false, [32]byte{}, "mine")
+			if got != want {
+				t.Errorf("%s: another class", when)
 			}
-		})
-	}
-	wait.Wait()
+			s.leave(source)
+		}
+		wantClass("new", &s.quiet)
+		_ = s.from("mine", "bad")
+		wantClass("just after a refusal", &s.strange)
+		time.Sleep(quietAfter)
+		wantClass("30 seconds later", &s.quiet)
+		var wait sync.WaitGroup
+		for i := range 2 * sourceBurst {
+			wait.Go(func() {
+				if err := s.from("fresh", fmt.Sprint("good", i)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wait.Wait()
+	})
 }
