@@ -93,6 +93,7 @@ func checkNotes(t *testing.T, set, notes string) {
 		"WARNING: audienceValidation is warn: clusters in":         {"off"},
 		"WARNING: this cluster does not know ProxyKubeApi":         nil,
 		"presents the certificate of the kubernetes.io/tls Secret": {"default", "every"},
+		"Clients may reach the proxy from the address of a node":   {"every"},
 		"The Caddyfile is yours":                                   {"caddyfile"},
 	} {
 		want := false

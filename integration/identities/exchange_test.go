@@ -153,7 +153,8 @@ func TestTEX02Hang(t *testing.T) {
 			}
 			a.refused(t, http.StatusServiceUnavailable, unavailable)
 			t.Logf("answered after %v", a.took.Round(time.Millisecond))
-			if a.took < 5*time.Second || a.took > 15*time.Second {
+			// Two seconds more for a busy machine.
+			if a.took < 5*time.Second || a.took > 12*time.Second {
 				t.Errorf("answered after %v", a.took)
 			}
 			ended = true

@@ -35,9 +35,11 @@ func TestAUTH13CrowdAtAMuteProvider(t *testing.T) {
 			tokens[name] = append(tokens[name], s.token(s))
 		}
 	}
+	neighbours := []*neighbour{{near, "near"}}
+	quiet := w.measure(t, neighbours, 3*time.Second)
 	ctx, cancel := context.WithCancel(t.Context())
 	busy := make(chan measures)
-	go func() { busy <- w.measureUntil(t, ctx, []*neighbour{{near, "near"}}) }()
+	go func() { busy <- w.measureUntil(t, ctx, neighbours) }()
 	began := time.Now()
 	each(names, func(name string) error {
 		s := sites[name]
@@ -49,7 +51,7 @@ func TestAUTH13CrowdAtAMuteProvider(t *testing.T) {
 		return nil
 	})
 	cancel()
-	(<-busy).hold(t)
+	(<-busy).hold(t, quiet)
 	now, peak := memory(t, w.px.PID())
 	t.Logf("memory: %d MiB before, %d now, at most %d", before>>20, now>>20, peak>>20)
 	if peak-before > maxGrowth {

@@ -20,9 +20,10 @@ import (
 const (
 	// workers send at the same time.
 	workers = 40
-	// refusedBurst and refusedRate are how many tokens an endpoint may refuse at
-	// once, and a second: with what an attacker makes up nobody asks more.
-	refusedBurst, refusedRate = 100, 10
+	// refusedBurst and refusedRate are how many tokens of one address an endpoint
+	// may refuse at once, and a second, and refusedLate how many wait for that:
+	// with what an attacker makes up nobody asks more.
+	refusedBurst, refusedRate, refusedLate = 500, 25, 10
 	// regulars are the good tokens that come again and again during a storm.
 	regulars = 60
 	// maxGrowth is what the proxy may grow by. What it remembers of tokens is at
@@ -168,23 +169,24 @@ func (w *world) serveMany(t *testing.T, targets []*target, n int) []bearer {
 func (w *world) refuseMany(t *testing.T, targets []*target, n int, known []bearer) {
 	other := oidc.Start(t, oidc.Options{})
 	asked, began := calls(targets), time.Now()
-	ctx, cancel := context.WithCancel(t.Context())
-	served := make(chan tally)
-	go func() { served <- w.serveMeanwhile(ctx, t, targets, known) }()
+	stop := w.serveMeanwhile(t, targets, known)
 	codes := newTally()
 	sendAll(t, n, func(i int) {
 		g := targets[i%len(targets)]
 		k := bad[i/len(targets)%len(bad)]
 		codes.add(w.mustRefuse(t, &bearer{cluster: g.name, token: k.token(g.site, other), kind: k.kind, asked: k.asked && g.asks}))
 	})
-	cancel()
-	took, meanwhile := time.Since(began), <-served
+	took, meanwhile := time.Since(began), stop()
 	w.measured(t, fmt.Sprint(n, " bad tokens"), began)
 	codes.log(t, "bad tokens")
 	meanwhile.log(t, "good tokens meanwhile")
 	for _, g := range targets {
 		report(t, g, asked[g.name])
-		wantFewCalls(t, g, asked[g.name], took, meanwhile.of[g.name+", new"])
+		wantFewCalls(t, g, asked[g.name], took, meanwhile)
+		wantRefusals(t, g, took, codes)
+		if g.asks && (meanwhile.of[g.name+from(distant)] == 0 || meanwhile.of[g.name+from(noisy)] < 5) {
+			t.Errorf("%s: few new good tokens that the provider has to be asked about were accepted", g.name)
+		}
 		if m := w.notice(g.name); m != "" {
 			t.Errorf("%s: refused tokens are no fault of the provider: %s", g.name, m)
 		}
@@ -215,8 +217,8 @@ func atOnce(n int, f func()) {
 	wg.Wait()
 }
 
-func (w *world) mustServe(t *testing.T, b *bearer) {
-	a, err := w.ask(context.WithoutCancel(t.Context()), b.cluster, b.token)
+func (c *caller) mustServe(t *testing.T, b *bearer) {
+	a, err := c.ask(context.WithoutCancel(t.Context()), b.cluster, b.token)
 	if err == nil {
 		err = a.good(b.user)
 	}
@@ -225,36 +227,21 @@ func (w *world) mustServe(t *testing.T, b *bearer) {
 	}
 }
 
-// mustRefuse is a 401. What only a provider can judge may also be a 503: it is
-// asked about few.
+// mustRefuse is a 401. What only a provider can judge may also be beyond the
+// limits.
 func (w *world) mustRefuse(t *testing.T, b *bearer) string {
 	a, err := w.ask(context.WithoutCancel(t.Context()), b.cluster, b.token)
 	if err != nil {
 		t.Error(err)
 		return "none"
 	}
-	if a.Code != http.StatusUnauthorized && (!b.asked || a.unavailable() != nil) {
+	if a.Code != http.StatusUnauthorized && (!b.asked || a.limited() != nil) {
 		t.Errorf("%s, %s: code %d: %s", b.cluster, b.kind, a.Code, a.text())
 	}
-	return fmt.Sprint(b.cluster, ", ", b.kind, ": ", a.Code)
+	return outcome(b, a.Code)
 }
 
-// serveMeanwhile sends tokens that were seen before, and signed ones that were
-// not, until ctx ends.
-func (w *world) serveMeanwhile(ctx context.Context, t *testing.T, targets []*target, known []bearer) tally {
-	served := newTally()
-	for i := 0; ctx.Err() == nil && !t.Failed(); i++ {
-		b, kind := known[i*7%len(known)], "known"
-		if i%4 == 0 {
-			g := targets[i/4%len(targets)]
-			b, kind = g.good[0](g.site, i), "new"
-			b.cluster = g.name
-		}
-		w.mustServe(t, &b)
-		served.add(b.cluster + ", " + kind)
-	}
-	return served
-}
+func outcome(b *bearer, code int) string { return fmt.Sprint(b.cluster, ", ", b.kind, ": ", code) }
 
 // tally counts how tokens ended.
 type tally struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -27,6 +28,8 @@ const (
 	notice = "IssuerUnavailable"
 	// cannotAsk is what a caller is told of it.
 	cannotAsk = "the identity provider cannot be asked"
+	// tooManyRefused is what comes after it for a token beyond the limits.
+	tooManyRefused = " about this token now: too many tokens were refused lately"
 
 	// soon bounds what must come; loaded machines are slow.
 	soon = 60 * time.Second
@@ -112,6 +115,14 @@ func (c *caller) ask(ctx context.Context, cluster, token string) (*answer, error
 	return c.askWith(ctx, cluster, kube.Bearer(token))
 }
 
+// from is a caller with another address.
+func (c *caller) from(t *testing.T, address string) *caller {
+	other := newCaller(t, c.px)
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	other.client.Transport.(*http.Transport).DialContext = dialer.DialContext
+	return other
+}
+
 // askWith is ask with these headers.
 func (c *caller) askWith(ctx context.Context, cluster string, header http.Header) (*answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, noHang)
@@ -137,6 +148,15 @@ func (a *answer) good(user string) error {
 func (a *answer) unavailable() error {
 	if a.Code != http.StatusServiceUnavailable || !strings.Contains(a.text(), cannotAsk) {
 		return fmt.Errorf("code %d, want 503 with %q: %s", a.Code, cannotAsk, a.text())
+	}
+	return nil
+}
+
+// limited is an error unless the answer is the 503 for a token that nobody was
+// asked about, which is told as no fault of the provider's.
+func (a *answer) limited() error {
+	if a.Code != http.StatusServiceUnavailable || !strings.Contains(a.text(), cannotAsk+tooManyRefused) {
+		return fmt.Errorf("code %d, want 503 with %q: %s", a.Code, tooManyRefused, a.text())
 	}
 	return nil
 }
