@@ -24,7 +24,9 @@ const (
 	// suite of tests, comes near it; what an endpoint has to refuse in all, of
 	// all three classes together, is 6,000 tokens at once and 300 a second, by no
 	// more than 48 calls at a time. An attacker has two of the classes, and one
-	// with a single address only what sourceBurst and sourceRate say.
+	// with a single address only what sourceBurst and sourceRate say. The dearest
+	// is an apiserver, which closes an HTTP/2 connection with each 401: 100 of its
+	// handshakes take a fraction of a core.
 	refusedBurst, refusedRate = 2000, 100
 	// lateLimit is how long a token waits for its budget when that is used up,
 	// so that one who sends few at a time is slowed down and not turned away:

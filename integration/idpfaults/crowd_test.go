@@ -36,7 +36,7 @@ func TestAUTH13CrowdAtAMuteProvider(t *testing.T) {
 		}
 	}
 	neighbours := []*neighbour{{near, "near"}}
-	quiet := w.measure(t, neighbours, 3*time.Second)
+	quiet := w.measure(t, neighbours, 2*time.Second)
 	ctx, cancel := context.WithCancel(t.Context())
 	busy := make(chan measures)
 	go func() { busy <- w.measureUntil(t, ctx, neighbours) }()
