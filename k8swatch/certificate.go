@@ -75,6 +75,9 @@ func parseKeyPair(crt, key []byte, names pairNames) keyPair {
 // leaf is set whenever it parses. Errors repeat none of the contents.
 func matchKeyPair(crt, key []byte, names pairNames) (pair *tls.Certificate, leaf *x509.Certificate, err error) {
 	certs, err := parseCertificates(crt)
+	if err == nil && (len(certs) > maxChain || len(crt) > maxChainSize) {
+		err = errLargeChain
+	}
 	if err != nil {
 		return nil, firstCertificate(crt), errors.New(names.crt + " " + err.Error())
 	}
@@ -123,6 +126,9 @@ func parsePrivateKey(data []byte) (crypto.Signer, bool) {
 		if block.Type == "PRIVATE KEY" || strings.HasSuffix(block.Type, " PRIVATE KEY") {
 			break
 		}
+	}
+	if checkKeyCost(block.Bytes) != nil {
+		return nil, false
 	}
 	if key, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
 		signer, ok := key.(crypto.Signer)

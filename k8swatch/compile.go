@@ -48,6 +48,8 @@ type Compiler struct {
 
 	mu   sync.Mutex
 	held map[Key]*held
+	// bundles are the CAs of all objects.
+	bundles bundles
 	// readers are the objects whose last compilation read something.
 	readers map[Change]map[Key]struct{}
 	// cel is made at the first need: it takes a while, and not every
@@ -86,7 +88,7 @@ func NewCompiler(store Store, o Options) *Compiler {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Compiler{store: store, options: o, held: map[Key]*held{}, readers: map[Change]map[Key]struct{}{}}
+	return &Compiler{store: store, options: o, held: map[Key]*held{}, bundles: bundles{}, readers: map[Change]map[Key]struct{}{}}
 }
 
 // Compile returns what the object amounts to now, nil when it is gone. While

@@ -2,6 +2,7 @@ package k8swatch
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -113,6 +114,11 @@ func (b *builder) compileJWT(path string, spec *v1.JWTAuthenticator) (JWT, []pro
 	// Empty would mean the system roots, which is not what its author wrote (API-6).
 	if ca := spec.Issuer.CertificateAuthority; ca != nil && strings.TrimSpace(*ca) == "" {
 		problems = append(problems, invalid(path+".issuer.certificate_authority", errEmptyCA.Error()))
+	} else if ca != nil {
+		// Whether it is one at all, the apiserver's packages have said.
+		if _, err := parseCertificates([]byte(*ca)); errors.Is(err, errLargeBundle) || errors.Is(err, errLargeKey) {
+			problems = append(problems, invalid(path+".issuer.certificate_authority", err.Error()))
+		}
 	}
 	return compiled, problems
 }

@@ -7,8 +7,10 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"weak"
 
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
@@ -25,10 +27,40 @@ type authority struct {
 
 // heldAuthority is a CA that was read well, and where from (CERT-7).
 type heldAuthority struct {
-	source  string
+	source string
+	*bundle
+}
+
+// bundle is a CA, parsed. It is never changed.
+type bundle struct {
 	content string
 	pool    *x509.CertPool
 	hash    string
+}
+
+// bundles are those in use by content: the objects that name one share it. A
+// bundle takes ten times its size, and a thousand objects may name the same.
+type bundles map[string]weak.Pointer[bundle]
+
+// get returns the bundle that a PEM text is.
+func (all bundles) get(data []byte) (*bundle, error) {
+	d := newDigest("ca content")
+	d.bytes(data)
+	content := d.sum()
+	if known := all[content].Value(); known != nil {
+		return known, nil
+	}
+	certs, err := parseCertificates(data)
+	if err != nil {
+		return nil, err
+	}
+	b := &bundle{content: content, pool: x509.NewCertPool(), hash: authorityHash(certs)}
+	for _, cert := range certs {
+		b.pool.AddCert(cert)
+	}
+	maps.DeleteFunc(all, func(_ string, of weak.Pointer[bundle]) bool { return of.Value() == nil })
+	all[content] = weak.Make(b)
+	return b, nil
 }
 
 func (b *builder) authority() authority {
@@ -99,22 +131,12 @@ func (b *builder) referredAuthority(path, kind string, ref *v1.KeyReference) aut
 
 // parseAuthority parses a CA once per content and holds it.
 func (b *builder) parseAuthority(source string, data []byte) (heldAuthority, error) {
-	d := newDigest("ca content")
-	d.bytes(data)
-	content := d.sum()
-	if b.held.authority.source == source && b.held.authority.content == content {
-		return b.held.authority, nil
-	}
-	certs, err := parseCertificates(data)
+	parsed, err := b.compiler.bundles.get(data)
 	if err != nil {
 		return heldAuthority{}, err
 	}
-	held := heldAuthority{source: source, content: content, pool: x509.NewCertPool(), hash: authorityHash(certs)}
-	for _, cert := range certs {
-		held.pool.AddCert(cert)
-	}
-	b.held.authority = held
-	return held, nil
+	b.held.authority = heldAuthority{source, parsed}
+	return b.held.authority, nil
 }
 
 // authorityHash does not depend on the order or repetition of the certificates,
@@ -142,6 +164,9 @@ var (
 func parseCertificates(data []byte) ([]*x509.Certificate, error) {
 	var certs []*x509.Certificate
 	begun := bytes.Count(data, []byte("-----BEGIN CERTIFICATE-----"))
+	if begun > maxBundle || len(data) > maxBundleSize {
+		return nil, errLargeBundle
+	}
 	for {
 		var block *pem.Block
 		if block, data = pem.Decode(data); block == nil {
@@ -153,6 +178,9 @@ func parseCertificates(data []byte) ([]*x509.Certificate, error) {
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
 			return nil, fmt.Errorf("holds a certificate that cannot be parsed (number %d)", len(certs)+1)
+		}
+		if !affordable(cert) {
+			return nil, errLargeKey
 		}
 		certs = append(certs, cert)
 	}
