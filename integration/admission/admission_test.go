@@ -17,6 +17,7 @@ func TestAPI1ApiserverAndValidatorAgree(t *testing.T) {
 	t.Run("cases", j.cases)
 	t.Run("rules", j.rules)
 	t.Run("every place", func(t *testing.T) { j.everyPlace(t, mutator{}) })
+	t.Run("CONF-6 directory", j.directory)
 	t.Run("REC-4 columns", j.columns)
 	t.Run("objects older than the CRD", j.older)
 }

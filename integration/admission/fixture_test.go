@@ -119,12 +119,17 @@ func refusedBy(s metav1.Status) verdict {
 
 // real asks the apiserver, which keeps nothing.
 func (j *judges) real(ctx context.Context, object map[string]any) (verdict, error) {
+	return j.send(ctx, http.MethodPost, "", object)
+}
+
+// send creates an object, or replaces one, without effect.
+func (j *judges) send(ctx context.Context, method, name string, object map[string]any) (verdict, error) {
 	b, err := json.Marshal(object)
 	if err != nil {
 		return verdict{}, err
 	}
-	url := j.api.URL + "/apis/weebo.si.rs/v1/namespaces/default/proxykubeapis?fieldValidation=Strict&dryRun=All"
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(b))
+	url := j.api.URL + "/apis/weebo.si.rs/v1/namespaces/default/proxykubeapis" + name + "?fieldValidation=Strict&dryRun=All"
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(b))
 	if err != nil {
 		return verdict{}, err
 	}
@@ -138,7 +143,7 @@ func (j *judges) real(ctx context.Context, object map[string]any) (verdict, erro
 	if err != nil {
 		return verdict{}, err
 	}
-	if resp.StatusCode == http.StatusCreated {
+	if resp.StatusCode == http.StatusCreated || resp.StatusCode == http.StatusOK {
 		var typed v1.ProxyKubeApi
 		err := json.Unmarshal(answer, &typed)
 		return verdict{Spec: &typed.Spec}, err

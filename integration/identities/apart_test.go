@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/oidc"
@@ -164,7 +165,8 @@ func TestAUTH14TokenEndpointOfTheAuthor(t *testing.T) {
 
 // AUTH-14 with the validator Kubernetes, which does not know its issuers: every
 // JWT with one goes to the apiserver and never to the token endpoint; what an
-// opaque bearer is exchanged for goes to the apiserver in its place.
+// opaque bearer is exchanged for goes to the apiserver in its place, in the review
+// and in the request itself: its audit log names both.
 func TestAUTH14Kubernetes(t *testing.T) {
 	w := get(t)
 	auth := &v1.AuthConfig{ValidateAgainst: v1.ValidateKubernetes}
@@ -172,10 +174,12 @@ func TestAUTH14Kubernetes(t *testing.T) {
 		"plain.yaml":      w.manifest("plain", apiPassthrough, auth),
 		"exchanging.yaml": w.manifest("exchanging", apiPassthrough, exchanging(auth, w.idp)),
 	}, nil)
-	whoami := func(cluster, token string) *kube.Review {
+	whoami := func(cluster, token, agent string) *kube.Review {
 		client := px.Client("h2")
 		defer client.CloseIdleConnections()
-		return kube.MustWhoAmI(t, client, px.ClusterURL(ns, cluster), kube.Bearer(token))
+		header := kube.Bearer(token)
+		header.Set("User-Agent", agent)
+		return kube.MustWhoAmI(t, client, px.ClusterURL(ns, cluster), header)
 	}
 	for _, tt := range []struct {
 		name, token      string
@@ -194,16 +198,50 @@ func TestAUTH14Kubernetes(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			for cluster, want := range map[string]string{"plain": tt.plain, "exchanging": tt.exchanged} {
 				before := w.idp.Calls(oidc.Token)
-				r := whoami(cluster, tt.token)
+				agent := "kubernetes " + cluster + " " + tt.name
+				reviewed := w.seen(t, "proxyauth-review", want)
+				r := whoami(cluster, tt.token, agent)
 				if want == "" && r.Code != http.StatusUnauthorized || want != "" && (r.Code != http.StatusCreated || r.User.Username != want) {
 					t.Errorf("%s: %d as %q %s, want %q", cluster, r.Code, r.User.Username, r.Status.Message, want)
 				}
 				if got := w.idp.Calls(oidc.Token) - before; got != count(tt.opaque && cluster == "exchanging") {
 					t.Errorf("%s: shown to the token endpoint %d times", cluster, got)
 				}
+				if want == "" {
+					if n := w.seen(t, agent, ""); n != 0 {
+						t.Errorf("%s: %d requests with a refused token were relayed", cluster, n)
+					}
+					continue
+				}
+				events := w.own.MustAudit(t, func(e *auditv1.Event) bool { return e.UserAgent == agent })
+				if got := events[0].User.Username; got != want || events[0].ResponseStatus.Code != http.StatusCreated {
+					t.Errorf("%s: the audit log names %q for the request, want %q", cluster, got, want)
+				}
+				// An event is written just after its answer.
+				for end := time.Now().Add(30 * time.Second); w.seen(t, "proxyauth-review", want) != reviewed+1; time.Sleep(20 * time.Millisecond) {
+					if time.Now().After(end) {
+						t.Fatalf("%s: the audit log names %q in %d reviews", cluster, want, w.seen(t, "proxyauth-review", want)-reviewed)
+					}
+				}
 			}
 		})
 	}
+}
+
+// seen counts the requests of a client and a user, or of any, that the apiserver
+// in Passthrough has answered.
+func (w *world) seen(t *testing.T, agent, user string) (n int) {
+	t.Helper()
+	events, err := w.own.AuditEvents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		if e.Stage == auditv1.StageResponseComplete && e.UserAgent == agent && (user == "" || e.User.Username == user) {
+			n++
+		}
+	}
+	return n
 }
 
 // secretPart is a token without the header of a JWS, which holds no secret and

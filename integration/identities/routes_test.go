@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -16,23 +18,29 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
-// route is one path by which a JWT, and the claims that are mapped, come to be
+// route is one path by which a token, and the claims that are mapped, come to be
 // judged.
 type route struct {
 	name string
 	// idp is the route's own: keys are shared by all clusters of an issuer.
 	idp  *oidc.Provider
 	auth func(p *oidc.Provider) *v1.AuthConfig
-	// exchanged is whether the JWT comes from the token endpoint, userinfo
-	// whether the claims come from /userinfo.
-	exchanged, userinfo bool
+	// exchanged is whether the token comes from the token endpoint, userinfo
+	// whether the claims come from /userinfo, opaque whether it is no JWT but one
+	// that has to be introspected first.
+	exchanged, userinfo, opaque bool
+	// before is a bearer that was good before the keys were rotated, and reads how
+	// often they had been read when one was withdrawn.
+	before string
+	reads  int
 }
 
-// routes are all paths a JWT can take.
+// routes are all paths a token can take.
 func routes() []*route {
 	jwt := func(p *oidc.Provider) *v1.AuthConfig { return byJWT(p) }
 	token := func(p *oidc.Provider) *v1.AuthConfig { return byOIDC(p, fromToken) }
 	info := func(p *oidc.Provider) *v1.AuthConfig { return byOIDC(p) }
+	opaque := func(p *oidc.Provider) *v1.AuthConfig { return byOIDC(p, introspecting) }
 	with := func(a func(*oidc.Provider) *v1.AuthConfig, changes ...func(*v1.TokenExchange)) func(*oidc.Provider) *v1.AuthConfig {
 		return func(p *oidc.Provider) *v1.AuthConfig { return exchanging(a(p), p, changes...) }
 	}
@@ -43,6 +51,8 @@ func routes() []*route {
 		{name: "exchanged-jwt", auth: with(jwt), exchanged: true},
 		{name: "exchanged-token", auth: with(token), exchanged: true},
 		{name: "exchanged-userinfo", auth: with(info, accessToken), exchanged: true, userinfo: true},
+		{name: "opaque", auth: opaque, userinfo: true, opaque: true},
+		{name: "exchanged-opaque", auth: with(opaque, client(oidc.OpaqueClientID, ""), accessToken), exchanged: true, userinfo: true, opaque: true},
 	}
 }
 
@@ -88,13 +98,13 @@ func byEmail(a *v1.AuthConfig) *v1.AuthConfig {
 	return a
 }
 
-// bearer is what a caller sends to have a JWT judged: the JWT, or an API token
-// that the provider exchanges for it from now on.
-func (r *route) bearer(jwt string) string {
+// bearer is what a caller sends to have a token judged: that token, or an API
+// token that the provider exchanges for it from now on.
+func (r *route) bearer(token string) string {
 	if !r.exchanged {
-		return jwt
+		return token
 	}
-	r.idp.SetFault(oidc.Token, oidc.With(map[string]any{"access_token": jwt}))
+	r.idp.SetFault(oidc.Token, oidc.With(map[string]any{"access_token": token}))
 	return r.idp.APIToken(oidc.Robot)
 }
 
@@ -118,7 +128,7 @@ func (r *route) spelled(written string, code int) int {
 
 // claims is bearer of alice's JWT with one claim as it is written, which is
 // absent when it is empty. Where /userinfo gives the claims it is there that
-// it stands, and the JWT is a good one.
+// it stands, and the token is a good one.
 func (r *route) claims(t *testing.T, name, written string) string {
 	t.Helper()
 	all := r.idp.Claims(oidc.Alice, map[string]any{name: nil})
@@ -131,9 +141,23 @@ func (r *route) claims(t *testing.T, name, written string) string {
 	}
 	if r.userinfo {
 		r.idp.SetFault(oidc.Userinfo, oidc.JSON(http.StatusOK, string(payload)))
+		if r.opaque {
+			return r.bearer(r.opaqueToken(t))
+		}
 		return r.bearer(r.idp.Token(oidc.Alice, nil))
 	}
 	return r.bearer(r.idp.Mint(nil, oidc.Sign{Payload: payload}))
+}
+
+// opaqueToken is one of alice's login.
+func (r *route) opaqueToken(t *testing.T) string {
+	t.Helper()
+	r.idp.Repair(oidc.Token)
+	token := r.idp.MustLogin(t, oidc.Alice, oidc.OpaqueClientID).AccessToken
+	if strings.Count(token, ".") == 2 {
+		t.Fatal("the token is a JWT")
+	}
+	return token
 }
 
 // judged asks both clusters of a route and expects that code; a request that
@@ -172,4 +196,12 @@ func (s *tracks) every(t *testing.T, f func(t *testing.T, r *route)) {
 			f(t, r)
 		})
 	}
+}
+
+// jwts is every, without the routes of tokens that are no JWT.
+func (s *tracks) jwts(t *testing.T, f func(t *testing.T, r *route)) {
+	t.Helper()
+	of := *s
+	of.routes = slices.DeleteFunc(slices.Clone(s.routes), func(r *route) bool { return r.opaque })
+	of.every(t, f)
 }

@@ -38,6 +38,8 @@ func TestOBS01NoCredentialAnywhere(t *testing.T) {
 		configs[y.cluster()] = y.auth(w)
 	}
 	clusters := w.recorders(configs)
+	configs[asking] = exchanging(&v1.AuthConfig{ValidateAgainst: v1.ValidateKubernetes}, w.idp)
+	clusters[asking+".yaml"] = w.manifest(asking, apiPassthrough, configs[asking])
 	broken := configData(w.idp)
 	broken["certificate_authority"] = "no PEM"
 	px := proxy.Start(t, proxy.Options{Site: proxy.ExampleAccessLog, Manifests: with(clusters, map[string]string{
@@ -78,6 +80,17 @@ func TestOBS01NoCredentialAnywhere(t *testing.T) {
 	t.Logf("answers %v, %d pieces", s.codes, len(s.pieces))
 }
 
+// asking is the cluster whose apiserver is asked who a caller is, by their bearer
+// or by what it was exchanged for. A recorder could not tell.
+const asking = "asking"
+
+func fronts(cluster string) []front {
+	if cluster == asking {
+		return []front{apiPassthrough}
+	}
+	return recorded
+}
+
 func with(sets ...map[string]string) map[string]string {
 	all := map[string]string{}
 	for _, m := range sets {
@@ -103,7 +116,7 @@ func (s *leaks) exchange(t *testing.T, cluster string) {
 		access = oidc.OpaqueClientID
 	}
 	defer p.Repair()
-	for _, f := range recorded {
+	for _, f := range fronts(cluster) {
 		tokens := map[string]any{"id_token": p.Token(oidc.Alice, nil), "access_token": p.MustLogin(t, oidc.Alice, access).AccessToken}
 		p.SetFault(oidc.Token, oidc.With(tokens))
 		bearer := p.APIToken(oidc.Robot)
@@ -139,7 +152,7 @@ func (s *leaks) run(t *testing.T, cluster string) {
 	s.pieces.AddBearer("Basic", basic)
 	for name, bearer := range bearers {
 		s.pieces.AddBearer(name+" at "+cluster, bearer)
-		for _, f := range recorded {
+		for _, f := range fronts(cluster) {
 			s.send(t, cluster+f.suffix, kube.Bearer(bearer))
 			s.send(t, cluster+f.suffix, http.Header{"authorization": {"bearer " + bearer}})
 			s.send(t, cluster+f.suffix, http.Header{
@@ -148,7 +161,7 @@ func (s *leaks) run(t *testing.T, cluster string) {
 			})
 		}
 	}
-	for _, f := range recorded {
+	for _, f := range fronts(cluster) {
 		s.send(t, cluster+f.suffix, http.Header{"Authorization": {"Basic " + basic}})
 		// A name that cannot be forwarded, given by userinfo as well.
 		p.SetFault(oidc.Userinfo, oidc.With(map[string]any{"groups": "a\x01b"}))

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	jose "github.com/go-jose/go-jose/v4"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/oidc"
@@ -19,13 +18,16 @@ import (
 func TestTOKOnEveryRoute(t *testing.T) {
 	s := newTracks(t)
 	// The first one: an unknown kid is looked for once a minute.
-	t.Run("TOK-01", func(t *testing.T) { s.every(t, s.rotation) })
-	t.Run("TOK-03 accepted", func(t *testing.T) { s.every(t, s.signatures) })
-	t.Run("TOK-03 refused", func(t *testing.T) { s.every(t, s.forgeries) })
-	t.Run("TOK-05", func(t *testing.T) { s.every(t, s.times) })
+	t.Run("TOK-01", func(t *testing.T) { s.jwts(t, s.rotation) })
+	t.Run("TOK-03 accepted", func(t *testing.T) { s.jwts(t, s.signatures) })
+	t.Run("TOK-03 refused", func(t *testing.T) { s.jwts(t, s.forgeries) })
+	t.Run("TOK-05", func(t *testing.T) { s.jwts(t, s.times) })
 	t.Run("TOK-06 groups", func(t *testing.T) { s.every(t, s.groups) })
 	t.Run("TOK-06 username", func(t *testing.T) { s.every(t, s.username) })
 	t.Run("TOK-08", func(t *testing.T) { s.every(t, s.email) })
+	// What is left of a minute is waited for beside other tests.
+	t.Parallel()
+	t.Run("TOK-01 withdrawn", func(t *testing.T) { s.jwts(t, s.withdrawal) })
 }
 
 // TOK-03, AUTH-4: signatures that count.
@@ -88,15 +90,7 @@ func (s *tracks) times(t *testing.T, r *route) {
 		"iat in the future":      {map[string]any{"iat": at(time.Hour)}, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Where userinfo gives the claims it may judge the token in its own
-			// way: what the proxy makes of it is asked here.
-			if r.userinfo {
-				answer, err := json.Marshal(r.idp.Claims(oidc.Alice, nil))
-				if err != nil {
-					t.Fatal(err)
-				}
-				r.idp.SetFault(oidc.Userinfo, oidc.JSON(http.StatusOK, string(answer)))
-			}
+			r.steady(t)
 			s.judged(t, r.name, r.bearer(r.idp.Token(oidc.Alice, tt.changes)), tt.code, "")
 		})
 	}
@@ -166,37 +160,4 @@ func (s *tracks) email(t *testing.T, r *route) {
 			}
 		})
 	}
-}
-
-// k2 is the key that all routes sign with after TOK-01.
-const k2 = "k2"
-
-// TOK-01, AUTH-5: a key that the issuer began to use is found on the first
-// try, with one read of the key set; one that it withdrew counts no more, not
-// even from the cache.
-func (s *tracks) rotation(t *testing.T, r *route) {
-	if r.userinfo {
-		answer, err := json.Marshal(r.idp.Claims(oidc.Alice, nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.idp.SetFault(oidc.Userinfo, oidc.JSON(http.StatusOK, string(answer)))
-	}
-	old := r.bearer(r.idp.Mint(r.idp.Claims(oidc.Alice, nil), oidc.Sign{KeyID: oidc.K1}))
-	s.judged(t, r.name, old, http.StatusOK, "")
-	if err := r.idp.AddKey(k2, jose.RS256); err != nil {
-		t.Fatal(err)
-	}
-	r.idp.WithdrawKey(oidc.K1)
-	before := r.idp.Calls(oidc.Keys)
-	fresh := r.bearer(r.idp.Mint(r.idp.Claims(oidc.Alice, nil), oidc.Sign{KeyID: k2}))
-	s.judged(t, r.name, fresh, http.StatusOK, "")
-	if n := r.idp.Calls(oidc.Keys) - before; n != 1 {
-		t.Errorf("the key set was read %d times", n)
-	}
-	gone := r.bearer(r.idp.Mint(r.idp.Claims(oidc.Alice, nil), oidc.Sign{KeyID: oidc.K1}))
-	s.judged(t, r.name, gone, r.unusable(), "")
-	s.judged(t, r.name, old, r.unusable(), "")
-	s.judged(t, r.name, fresh, http.StatusOK, "")
-	r.idp.UseKey(k2)
 }

@@ -57,8 +57,8 @@ func TestCrowdIsOneReview(t *testing.T) {
 }
 
 // AUTH-12: a change of what is asked, or over which connection, drops what was
-// remembered, and no other change does. Whatever is remembered belongs to its
-// configuration: one that comes back at once finds its own.
+// remembered, and no other change does. Whatever is remembered ends with its
+// configuration: one that comes back, even at once, begins anew.
 func TestChangesThatDropTheCache(t *testing.T) {
 	w := get(t)
 	token := w.account(t, "default", "changes")
