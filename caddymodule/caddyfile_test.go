@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 	"github.com/google/go-cmp/cmp"
 )
@@ -65,6 +67,37 @@ func adapt(t *testing.T, input string) string {
 		t.Fatal(err)
 	}
 	return text.String() + indented.String() + "\n"
+}
+
+// CONF-2: whatever the order in the file, the health endpoints come before
+// authentication, that before the relay, and all before abort.
+func TestCONF2DirectiveOrder(t *testing.T) {
+	got := adapt(t, "{\n\tproxyauth {\n\t\tdirectory /etc/proxyauth\n\t}\n}\n"+
+		"k8s.example.com {\n\tabort\n\tproxyauth {\n\t\tcluster last/a\n\t}\n\tproxyauth_authenticate {\n\t\tcluster first/a\n\t}\n\tproxyauth_health\n}\n")
+	at := -1
+	for _, part := range []string{`"handler": "proxyauth_health"`, `"cluster": "first/a"`, `"cluster": "last/a"`, `"abort": true`} {
+		next := strings.Index(got, part)
+		if next < at || next < 0 {
+			t.Errorf("%s is not in its place in\n%s", part, got)
+		}
+		at = next
+	}
+}
+
+// CONF-5: the modules, by the names that a JSON configuration gives them.
+func TestCONF5Modules(t *testing.T) {
+	for _, id := range []string{
+		"proxyauth", "http.handlers.proxyauth", "http.handlers.proxyauth_health", "http.reverse_proxy.upstreams.proxyauth",
+		"http.reverse_proxy.transport.proxyauth", "tls.get_certificate.proxyauth", "caddy.storage.proxyauth", "admin.api.proxyauth",
+	} {
+		if m, err := caddy.GetModule(id); err != nil || m.New == nil {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	command, ok := caddycmd.Commands()["proxyauth"]
+	if !ok || command.CobraFunc == nil {
+		t.Errorf("the command proxyauth: %+v", command)
+	}
 }
 
 // CONF-1: the directive is nothing but the composed form.

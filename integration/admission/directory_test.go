@@ -83,10 +83,12 @@ func (j *judges) directory(t *testing.T) {
 	})
 	said = readLog(t, px)
 	refused := 0
+	client := px.Client("h1")
+	defer client.CloseIdleConnections()
 	for name, c := range cases {
 		t.Run(name+", in place of another", func(t *testing.T) {
 			if c[1].replaces(t, clusters[c[1].key()], said[c[1].key()]); c[1].real.Spec == nil {
-				c[1].goesOn(t, px)
+				c[1].goesOn(t, client, px)
 			}
 		})
 		if c[1].real.Spec == nil {
@@ -234,9 +236,7 @@ func (f filed) replaces(t *testing.T, status *proxy.ClusterStatus, said told) {
 }
 
 // goesOn sends a request by the version that stays.
-func (f filed) goesOn(t *testing.T, px *proxy.Proxy) {
-	client := px.Client("h1")
-	defer client.CloseIdleConnections()
+func (f filed) goesOn(t *testing.T, client *http.Client, px *proxy.Proxy) {
 	resp, err := client.Get(px.ClusterURL(f.namespace, f.name) + "/api")
 	if err != nil {
 		t.Fatal(err)

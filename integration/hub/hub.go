@@ -105,6 +105,12 @@ func template(tb testing.TB, chart string, only []string, values ...string) stri
 	return stdout.String()
 }
 
+// Render renders one template of the chart. The values are as in --set.
+func Render(tb testing.TB, file string, values ...string) string {
+	tb.Helper()
+	return template(tb, "proxyauthk8s", []string{"templates/" + file}, values...)
+}
+
 // AccountKubeconfig writes a kubeconfig with a token of a ServiceAccount of
 // the proxy's namespace, and returns its path.
 func (h *Hub) AccountKubeconfig(tb testing.TB, account string) string {

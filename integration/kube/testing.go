@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 )
 
 // Start is StartAPIServer for a test, which ends with it.
@@ -99,6 +100,20 @@ func (a *APIServer) MustAudit(tb testing.TB, match func(*auditv1.Event) bool) []
 		tb.Fatal(err)
 	}
 	return events
+}
+
+// MustAggregate fills in the ClusterRoles that aggregate others, as the
+// controller manager does whenever one comes: start did it for those of the
+// apiserver.
+func (a *APIServer) MustAggregate(tb testing.TB) {
+	tb.Helper()
+	client, err := rbacclient.NewForConfig(a.AdminConfig())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := aggregate(tb.Context(), client); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // MustWhoAmI is WhoAmI for a test.

@@ -52,7 +52,7 @@ func terminate(t *testing.T, px *proxy.Proxy) time.Time {
 	return start
 }
 
-// STREAM-2: readiness fails at once, the listener stays for shutdown_delay,
+// STREAM-2, SIG-5: readiness fails at once, the listener stays for shutdown_delay,
 // then watches end cleanly, upgrades at the latest when grace_period is over.
 // Streams of an earlier configuration are treated like those of this one.
 func TestSTREAM2(t *testing.T) {

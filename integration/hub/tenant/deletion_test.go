@@ -20,7 +20,7 @@ func deletion(w *world) {
 	w.apply(w.cluster(mine, "gone", up))
 	w.answers(mine, "gone", http.StatusCreated, "")
 	ended := w.watching(mine, "gone")
-	w.hub.Admin.MustRun(w, "delete", "-n", mine, v1.Resource, "gone", "--wait=false")
+	w.tenant.MustRun(w, "delete", "-n", mine, v1.Resource, "gone", "--wait=false")
 	w.within(aSecond+slack, "404", func() bool { return w.get(mine, "gone") == http.StatusNotFound })
 	if took := ended(); took > 5*time.Second+slack {
 		w.Errorf("the watch ended after %v", took)
@@ -37,19 +37,19 @@ func finalizer(w *world) {
 	w.apply(c)
 	w.answers(mine, "kept", http.StatusCreated, "")
 	ended := w.watching(mine, "kept")
-	w.hub.Admin.MustRun(w, "delete", "-n", mine, v1.Resource, "kept", "--wait=false")
+	w.tenant.MustRun(w, "delete", "-n", mine, v1.Resource, "kept", "--wait=false")
 	w.within(aSecond+slack, "404", func() bool { return w.get(mine, "kept") == http.StatusNotFound })
 	if took := ended(); took > 5*time.Second+slack {
 		w.Errorf("the watch ended after %v", took)
 	}
 	// Nor does a change of what is left bring it back.
-	w.hub.Patch(w, mine, v1.Resource, "kept", `{"metadata":{"annotations":{"still":"here"}},"spec":{"enabled":true,"dashboard_group":"x"}}`)
+	w.patch(v1.Resource, "kept", `{"metadata":{"annotations":{"still":"here"}},"spec":{"enabled":true,"dashboard_group":"x"}}`)
 	up.Reset()
 	w.stays(mine, "kept", http.StatusNotFound, w.ask(mine, "kept").Status.Message, 3*time.Second)
 	for _, r := range withCertificate(up) {
 		w.Errorf("%v", r)
 	}
-	w.hub.Patch(w, mine, v1.Resource, "kept", `{"metadata":{"finalizers":null}}`)
+	w.patch(v1.Resource, "kept", `{"metadata":{"finalizers":null}}`)
 }
 
 // A cluster made anew under the name of another inherits nothing: no verdict, no
@@ -62,7 +62,7 @@ func madeAnew(w *world) {
 	for range 3 {
 		ended := w.watching(mine, "anew")
 		// Both at once, as kubectl replace --force does it.
-		k := w.hub.Admin
+		k := w.tenant
 		again := w.cluster(mine, "anew", up)
 		k.Stdin = []byte(proxy.Manifests(again))
 		k.MustRun(w, "replace", "--force", "--grace-period=0", "-f", "-")
@@ -76,7 +76,7 @@ func madeAnew(w *world) {
 	other := oidc.Start(w, oidc.Options{})
 	c := w.cluster(mine, "anew", up)
 	c.Spec.AuthConfig.JWT = []v1.JWTAuthenticator{proxy.Authenticator(other)}
-	w.hub.Delete(w, mine, v1.Resource, "anew")
+	w.remove(v1.Resource, "anew")
 	w.apply(c)
 	w.hub.Eventually(w, "a token of the first is refused", func() bool { return w.ask(mine, "anew").Code == http.StatusUnauthorized })
 
@@ -85,17 +85,17 @@ func madeAnew(w *world) {
 	c.Spec.Cert = &v1.CertSource{Secret: keyRef("", "anew-ca", "ca.crt")}
 	w.apply(c)
 	w.ready("anew", "True/Serving")
-	w.hub.Delete(w, mine, "secret", "anew-ca")
+	w.remove("secret", "anew-ca")
 	w.hub.WaitStatus(w, mine, "anew", "ReferenceStale", hasCondition("ReferenceStale"))
 	w.ready("anew", "True/Serving")
-	w.hub.Delete(w, mine, v1.Resource, "anew")
+	w.remove(v1.Resource, "anew")
 	w.apply(c)
 	w.ready("anew", "False/ReferenceNotFound")
 
 	// Verdicts: the apiserver has to show again that it honours the proxy.
 	w.apply(w.cluster(mine, "anew", up))
 	w.answers(mine, "anew", http.StatusCreated, "")
-	w.hub.Delete(w, mine, v1.Resource, "anew")
+	w.remove(v1.Resource, "anew")
 	bare := rawserver.Start(w, rawserver.Options{Addr: stopped(up), ServerCA: up.ServerCA, FrontProxyCA: up.FrontProxyCA, Bare: true, Handler: rawserver.Hang})
 	w.apply(w.cluster(mine, "anew", up))
 	w.hub.Eventually(w, "closed until it is asked", func() bool {

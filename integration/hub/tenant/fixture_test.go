@@ -22,8 +22,10 @@ import (
 
 const (
 	prefix = "proxyauth:"
-	// mine is the attacker's namespace, theirs another tenant's.
+	// mine is the attacker's namespace, theirs another tenant's, and attacker who
+	// has the ClusterRole edit in mine and no other right.
 	mine, theirs = "team-a", "team-b"
+	attacker     = "mallory"
 
 	// patience bounds what has no bound of its own; loaded machines are slow.
 	patience = 60 * time.Second
@@ -41,7 +43,9 @@ const quick = "upstream_client_ttl 1s\nprobe_interval 2s"
 // tenant that must go on whatever happens: theirs/steady.
 type world struct {
 	*testing.T
-	hub    *hub.Hub
+	hub *hub.Hub
+	// tenant is the attacker's kubectl. All that is done in mine is done by it.
+	tenant kube.Kubectl
 	etcd   *kube.Etcd
 	idp    *oidc.Provider
 	px     *proxy.Proxy
@@ -53,6 +57,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{T: t, idp: oidc.Start(t, oidc.Options{}), etcd: kube.StartSharedEtcd(t)}
 	w.hub = hub.Start(t, kube.Options{Etcd: w.etcd})
+	w.tenant = w.hub.User(t, attacker, mine)
 	w.token = w.idp.Token(oidc.Alice, nil)
 	w.px = proxy.Start(t, proxy.Options{Hub: w.hub.Kubeconfig, Settings: quick})
 	w.steady = rawserver.Start(t, rawserver.Options{})
@@ -69,9 +74,39 @@ func (w *world) sub(t *testing.T) *world {
 	return &s
 }
 
+// apply puts objects into force: those of the attacker's namespace as the
+// attacker, all others as the administrator of the hub.
 func (w *world) apply(objects ...any) {
 	w.Helper()
-	w.hub.Apply(w, objects...)
+	var own, others []any
+	for _, o := range objects {
+		if object, ok := o.(metav1.Object); ok && object.GetNamespace() == mine {
+			own = append(own, o)
+		} else {
+			others = append(others, o)
+		}
+	}
+	for _, part := range []struct {
+		by      kube.Kubectl
+		objects []any
+	}{{w.hub.Admin, others}, {w.tenant, own}} {
+		if len(part.objects) > 0 {
+			k := part.by
+			k.Stdin = []byte(proxy.Manifests(part.objects...))
+			k.MustRun(w, "apply", "--server-side", "--force-conflicts", "-f", "-")
+		}
+	}
+}
+
+// patch and remove are merge patches and deletions by the attacker.
+func (w *world) patch(kind, name, patch string) {
+	w.Helper()
+	w.tenant.MustRun(w, "patch", "-n", mine, kind, name, "--type=merge", "-p", patch)
+}
+
+func (w *world) remove(kind, name string) {
+	w.Helper()
+	w.tenant.MustRun(w, "delete", "-n", mine, kind, name, "--wait")
 }
 
 // cluster is an object in FrontProxy for a server.

@@ -115,10 +115,10 @@ func labelThatComes(w *world) {
 	w.apply(c)
 	w.ready("later", "True/Serving")
 
-	w.hub.Patch(w, mine, "secret", "ca-later", `{"metadata":{"labels":{"`+proxy.ManagedByLabel+`":"`+proxy.ManagedBy+`"}}}`)
+	w.patch("secret", "ca-later", `{"metadata":{"labels":{"`+proxy.ManagedByLabel+`":"`+proxy.ManagedBy+`"}}}`)
 	w.answers(mine, "later", http.StatusServiceUnavailable, passing+"InvalidSpec")
 	w.ready("later", "False/InvalidSpec")
-	w.hub.Delete(w, mine, "secret", "ca-later")
+	w.remove("secret", "ca-later")
 	w.answers(mine, "later", http.StatusServiceUnavailable, passing+"ReferenceNotFound")
 	w.stays(mine, "later", http.StatusServiceUnavailable, passing+"ReferenceNotFound", 2*time.Second)
 	w.apply(proxy.Secret(mine, "ca-later", map[string]string{"ca.crt": string(up.ServerCA.PEM)}))

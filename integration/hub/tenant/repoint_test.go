@@ -27,7 +27,7 @@ func repointing(w *world) {
 	w.answers(mine, "moved", http.StatusCreated, "")
 	ended := w.watching(mine, "moved")
 
-	w.hub.Patch(w, mine, v1.Resource, "moved", urlPatch(elsewhere.URL))
+	w.patch(v1.Resource, "moved", urlPatch(elsewhere.URL))
 	if took := ended(); took > 5*time.Second+slack {
 		w.Errorf("the watch ended after %v", took)
 	}
@@ -36,11 +36,11 @@ func repointing(w *world) {
 	w.stays(mine, "moved", http.StatusServiceUnavailable, notReady+"ClientCertTargetMismatch", time.Second)
 	// A CA of their own, a name of their own, and back and forth.
 	w.apply(w.cluster(mine, "moved", elsewhere))
-	w.hub.Patch(w, mine, v1.Resource, "moved", `{"spec":{"tls_server_name":"localhost"}}`)
+	w.patch(v1.Resource, "moved", `{"spec":{"tls_server_name":"localhost"}}`)
 	w.stays(mine, "moved", http.StatusServiceUnavailable, notReady+"ClientCertTargetMismatch", time.Second)
 	for range 3 {
-		w.hub.Patch(w, mine, v1.Resource, "moved", urlPatch(up.URL))
-		w.hub.Patch(w, mine, v1.Resource, "moved", urlPatch(elsewhere.URL))
+		w.patch(v1.Resource, "moved", urlPatch(up.URL))
+		w.patch(v1.Resource, "moved", urlPatch(elsewhere.URL))
 		w.ask(mine, "moved")
 	}
 	if got := withCertificate(elsewhere); len(got) > 0 {
@@ -84,7 +84,7 @@ func spellings(w *world) {
 		{up.URL + "\\t/", refused},
 		{"http://127.0.0.1:" + port, refused},
 	} {
-		r := w.hub.Admin.MustEnd(w, "patch", "-n", mine, v1.Resource, "spelled", "--type=merge", "-p", urlPatch(tt.url))
+		r := w.tenant.MustEnd(w, "patch", "-n", mine, v1.Resource, "spelled", "--type=merge", "-p", urlPatch(tt.url))
 		switch {
 		case r.ExitCode == 0 && tt.want == refused:
 			w.Errorf("%q was accepted", tt.url)
@@ -110,10 +110,10 @@ func prefixes(w *world) {
 	w.apply(w.cluster(mine, "prefixed", up))
 	w.answers(mine, "prefixed", http.StatusCreated, "")
 	change := func(user, group string) {
-		w.hub.Patch(w, mine, v1.Resource, "prefixed", fmt.Sprintf(`{"spec":{"upstream_auth":{"user_prefix":%q,"group_prefix":%q}}}`, user, group))
+		w.patch(v1.Resource, "prefixed", fmt.Sprintf(`{"spec":{"upstream_auth":{"user_prefix":%q,"group_prefix":%q}}}`, user, group))
 	}
 	for _, reserved := range []string{"system:", "system:masters"} {
-		r := w.hub.Admin.MustEnd(w, "patch", "-n", mine, v1.Resource, "prefixed", "--type=merge", "-p", `{"spec":{"upstream_auth":{"group_prefix":"`+reserved+`"}}}`)
+		r := w.tenant.MustEnd(w, "patch", "-n", mine, v1.Resource, "prefixed", "--type=merge", "-p", `{"spec":{"upstream_auth":{"group_prefix":"`+reserved+`"}}}`)
 		if r.ExitCode == 0 {
 			w.Errorf("prefix %s was accepted", reserved)
 		}
@@ -179,7 +179,7 @@ func services(w *world) {
 	w.apply(service(nil))
 	w.ready("served", "True/Serving")
 
-	w.hub.Patch(w, mine, "service", "api", `{"spec":{"type":"ExternalName","externalName":"localhost","clusterIP":null,"clusterIPs":null}}`)
+	w.patch("service", "api", `{"spec":{"type":"ExternalName","externalName":"localhost","clusterIP":null,"clusterIPs":null}}`)
 	if message := w.ready("served", "False/InvalidSpec"); !strings.Contains(message, "ExternalName") || strings.Contains(message, "localhost") {
 		w.Errorf("%q", message)
 	}

@@ -158,5 +158,5 @@ func crowd(w *world) {
 		s := w.hub.Cluster(w, theirs, "new").Status
 		return hub.Condition(s, "Ready") == "True/Serving" && hub.Condition(s, "Reachable") == "True/Answered" && s.UpstreamAuth.Trust == v1.TrustTrusted
 	})
-	w.hub.Admin.MustRun(w, "delete", "-n", mine, v1.Resource, "--all", "--wait=false")
+	w.tenant.MustRun(w, "delete", "-n", mine, v1.Resource, "--all", "--wait=false")
 }

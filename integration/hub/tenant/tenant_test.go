@@ -11,6 +11,7 @@ func TestTenant(t *testing.T) {
 		name string
 		run  func(*world)
 	}{
+		{"who the tenant is", whoTheTenantIs},
 		{"references", references},
 		{"a label that comes", labelThatComes},
 		{"names", names},
@@ -27,6 +28,7 @@ func TestTenant(t *testing.T) {
 		{"a mode", mode},
 		{"odd objects", oddObjects},
 		{"expressions", expressions},
+		{"a real apiserver", realTarget},
 		{"two hundred clusters", crowd},
 	} {
 		t.Run(attack.name, func(t *testing.T) {
