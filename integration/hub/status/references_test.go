@@ -95,6 +95,9 @@ func (w *world) reads(t *testing.T) []auditv1.Event {
 	})
 }
 
+// alike is how many characters all keys of one kind begin with.
+const alike = 48
+
 // CERT-4: the front-proxy Secret may be there before its object and outlives it:
 // it belongs to nobody.
 func (w *world) outlives(t *testing.T) {
@@ -123,9 +126,11 @@ func (w *world) outlives(t *testing.T) {
 		t.Errorf("left in the temporary folder: %s", filepath.Join(w.temporary, e.Name()))
 	}
 	pieces := leakcheck.Pieces{}
-	for line := range strings.Lines(string(pair.KeyPEM)) {
+	body := strings.Split(string(pair.KeyPEM), "\n")[1:]
+	body[0] = body[0][alike:]
+	for _, line := range body {
 		if !strings.HasPrefix(line, "-----") {
-			pieces.Add("the key", strings.TrimSpace(line))
+			pieces.Add("the key", line)
 		}
 	}
 	if len(files) == 0 || len(pieces) == 0 {

@@ -3,6 +3,7 @@ package tenant
 import (
 	"net/http"
 	"strings"
+	"syscall"
 	"time"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -119,9 +120,6 @@ func (w *world) realReferences(cluster targeted) {
 		w.ready(name, "False/InvalidSpec")
 		w.answers(mine, name, http.StatusServiceUnavailable, passing+"InvalidSpec")
 	}
-	for _, e := range w.hub.Requests(w, func(e *auditv1.Event) bool { return e.Verb == "get" && e.ObjectRef != nil && e.ObjectRef.Name == key }) {
-		w.Errorf("the proxy asked for %s", e.RequestURI)
-	}
 }
 
 // realDeletion: a deleted cluster has no URL (STREAM-1), though it was approved.
@@ -134,8 +132,8 @@ func (w *world) realDeletion(cluster targeted, approval any) {
 	w.stays(mine, "real-gone", http.StatusNotFound, w.ask(mine, "real-gone").Status.Message, time.Second)
 }
 
-// realStalling: an apiserver that refused the proxy is away, and back (TRUST-4):
-// the cluster that it closed stays closed throughout.
+// realStalling: an apiserver that refused the proxy stands still, and goes on
+// (TRUST-4): the cluster that it closed stays closed throughout.
 func (w *world) realStalling(api *kube.APIServer, cluster targeted) {
 	w.Helper()
 	strange := pki.Must(pki.MustCA("strange").Client(kube.FrontProxyName))
@@ -143,18 +141,19 @@ func (w *world) realStalling(api *kube.APIServer, cluster targeted) {
 	const reason = notReady + "FrontProxyNotTrusted"
 	w.answers(mine, "real-stalled", http.StatusServiceUnavailable, reason)
 	w.ready("real-stalled", "False/FrontProxyNotTrusted")
-	api.Suspend()
-	w.hub.WaitStatus(w, mine, "real-stalled", "not reachable", func(s *v1.ProxyKubeApiStatus) bool {
-		return strings.HasPrefix(hub.Condition(s, "Reachable"), "False/")
-	})
-	w.stays(mine, "real-stalled", http.StatusServiceUnavailable, reason, 2*time.Second)
-	if err := api.Resume(w.Context()); err != nil {
-		w.Fatal(err)
+	still := func(signal syscall.Signal, reachable string) {
+		w.Helper()
+		if err := syscall.Kill(api.PID(), signal); err != nil {
+			w.Fatal(err)
+		}
+		w.hub.WaitStatus(w, mine, "real-stalled", "Reachable "+reachable, func(s *v1.ProxyKubeApiStatus) bool {
+			return strings.HasPrefix(hub.Condition(s, "Reachable"), reachable)
+		})
+		w.stays(mine, "real-stalled", http.StatusServiceUnavailable, reason, 2*time.Second)
 	}
-	w.hub.WaitStatus(w, mine, "real-stalled", "reachable", func(s *v1.ProxyKubeApiStatus) bool {
-		return hub.Condition(s, "Reachable") == "True/Answered"
-	})
-	w.stays(mine, "real-stalled", http.StatusServiceUnavailable, reason, 3*time.Second)
+	defer syscall.Kill(api.PID(), syscall.SIGCONT)
+	still(syscall.SIGSTOP, "False/")
+	still(syscall.SIGCONT, "True/Answered")
 	for _, e := range w.arrivedAt(api) {
 		w.Errorf("%s %s as %q", e.Verb, e.RequestURI, e.User.Username)
 	}
