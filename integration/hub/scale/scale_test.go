@@ -32,13 +32,14 @@ const (
 	prefix    = "proxyauth:"
 )
 
-// What is measured has an aim, which is printed, and a limit, which holds on a
-// machine that is busy with other tests too.
+// What is measured has an aim, which is printed, and a limit. What does not
+// depend on how busy the machine is has the aim for a limit; what is measured
+// by the clock is given twice the time.
 const (
-	serveAim, serveLimit   = 10 * time.Second, 30 * time.Second
-	changeAim, changeLimit = time.Second, 5 * time.Second
-	writesAim, writesLimit = 1.0, 2.0
-	memoryAim, memoryLimit = 300, 500 // MB
+	serveAim, serveLimit   = 10 * time.Second, 20 * time.Second
+	changeAim, changeLimit = time.Second, 2 * time.Second
+	writesAim, writesLimit = 1.0, 1.05
+	memoryLimit            = 300 // MB at the most
 )
 
 // fleet is a hub with objects for a few apiservers, half of them in FrontProxy.
@@ -94,7 +95,7 @@ func newFleet(t *testing.T) *fleet {
 
 func name(i int) string { return fmt.Sprintf("cluster-%d", i) }
 
-// A thousand objects: measured and printed, with generous limits.
+// A thousand objects: measured and printed.
 func TestAThousandObjects(t *testing.T) {
 	f := newFleet(t)
 	token := f.idp.Token(oidc.Alice, map[string]any{"exp": time.Now().Add(time.Hour).Unix()})
@@ -142,13 +143,13 @@ func TestAThousandObjects(t *testing.T) {
 	perObject := float64(f.StatusWrites(t, "")-2) / objects
 	t.Logf("%.3f status writes an object, aim %.0f", perObject, writesAim)
 	if perObject > writesLimit {
-		t.Errorf("%.3f status writes an object, at most %.0f", perObject, writesLimit)
+		t.Errorf("%.3f status writes an object, at most %.2f", perObject, writesLimit)
 	}
 	t.Logf("%v of CPU time in all", cpuTime(t, px.PID()))
 	now, peak := memory(t, px.PID())
-	t.Logf("%d MB of memory now, %d MB at the most, aim %d MB", now, peak, memoryAim)
-	if now > memoryLimit {
-		t.Errorf("%d MB of memory, at most %d", now, memoryLimit)
+	t.Logf("%d MB of memory now, %d MB at the most, aim %d MB", now, peak, memoryLimit)
+	if peak > memoryLimit {
+		t.Errorf("%d MB of memory, want %d at the most", peak, memoryLimit)
 	}
 	f.MustNotHaveBeenForbidden(t)
 }
