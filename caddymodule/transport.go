@@ -70,6 +70,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, failure(r, ctx, body, err)
 	}
+	if c.pair.Fresh() {
+		c.entrance.Recheck()
+	}
 	if frontProxy && res.StatusCode == http.StatusUnauthorized && d.isAboutUs(r, res) {
 		_ = res.Body.Close()
 		upstreamRejected.WithLabelValues(string(c.spec.Mode)).Inc()

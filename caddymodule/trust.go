@@ -137,7 +137,11 @@ func (c *cluster) probe(ctx context.Context) probe.Verdict {
 	if over == nil {
 		return probe.Verdict{Trust: v1.TrustUnknown, Message: "there is no certificate to present"}
 	}
-	return probe.Check(ctx, over, base, c.settings)
+	v := probe.Check(ctx, over, base, c.settings)
+	if v.Effect() != probe.Inconclusive {
+		over.Checked()
+	}
+	return v
 }
 
 // checkClientCert asks the apiserver what it takes client_cert for. It asks over
@@ -148,7 +152,11 @@ func (c *cluster) checkClientCert(ctx context.Context) probe.CertVerdict {
 	if !ok {
 		return probe.CertVerdict{Seen: probe.SeenUnknown, Message: badAddress}
 	}
-	return probe.CheckClientCert(ctx, c.pair, base)
+	v := probe.CheckClientCert(ctx, c.pair, base)
+	if v.Effect() != probe.Inconclusive {
+		c.pair.Checked()
+	}
+	return v
 }
 
 // reachOut asks the apiserver for an answer, as nobody. Each time it is a

@@ -66,6 +66,7 @@ type Pair struct {
 	plain, upgrade *http.Transport
 
 	open     atomic.Int64 // connections
+	fresh    atomic.Bool  // see Fresh
 	retired  atomic.Bool
 	sweeping atomic.Bool
 }
@@ -75,7 +76,13 @@ func New(c Config) *Pair {
 	p := &Pair{}
 	dial := p.dialer(c)
 
-	p.plain = newTransport(c, dial)
+	p.plain = newTransport(c, func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err == nil {
+			p.fresh.Store(true)
+		}
+		return conn, err
+	})
 	p.plain.Protocols.SetHTTP2(true)
 	p.plain.HTTP2 = &http.HTTP2Config{
 		SendPingTimeout:           http2ReadIdle,
@@ -216,6 +223,14 @@ func (p *Pair) Retire() {
 	p.retired.Store(true)
 	p.sweep()
 }
+
+// Fresh reports whether a connection was opened since Checked, other than for an
+// upgrade, which has one of its own each time: what answers may be another
+// apiserver than before, or one that was started again with other flags.
+func (p *Pair) Fresh() bool { return p.fresh.Load() }
+
+// Checked says that what answers is known.
+func (p *Pair) Checked() { p.fresh.Store(false) }
 
 // Connections is how many connections are open.
 func (p *Pair) Connections() int { return int(p.open.Load()) }
