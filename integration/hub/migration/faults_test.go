@@ -95,14 +95,17 @@ func (w *world) deleteSecrets(t *testing.T, keys ...types.NamespacedName) {
 	w.hub.Admin.MustRun(t, args...)
 }
 
-// inject brings a fault upon the Secrets of the two clusters.
-func (f *fault) inject(t *testing.T, w *world, preparing, live types.NamespacedName) (from time.Time) {
+// inject brings a fault upon the Secrets of the two clusters: after from, which
+// is later than began when something else had to come first, and it has by done.
+func (f *fault) inject(t *testing.T, w *world, preparing, live types.NamespacedName) (began, from, done time.Time) {
 	t.Helper()
-	from = time.Now()
+	began = time.Now()
+	from = began
 	if f.withdrawn {
 		w.deleteSecrets(t, preparing, live)
 		w.stopped(t, preparing, from, missing, "does not exist", "")
 		w.refused(t, live, from, missing, "does not exist", "")
+		from = time.Now()
 	}
 	switch {
 	case f.absent:
@@ -124,7 +127,7 @@ func (f *fault) inject(t *testing.T, w *world, preparing, live types.NamespacedN
 		}
 		w.hub.Apply(t, secrets...)
 	}
-	return from
+	return began, from, time.Now()
 }
 
 // mend puts everything right again.
@@ -145,23 +148,24 @@ func (f *fault) mend(t *testing.T, w *world, preparing, live types.NamespacedNam
 }
 
 // stopped waits until a cluster in preparation says what would stop it, Ready
-// all the while.
-func (w *world) stopped(t *testing.T, key types.NamespacedName, from time.Time, reason, text string, want v1.Trust) time.Duration {
+// all the while, and returns when it did.
+func (w *world) stopped(t *testing.T, key types.NamespacedName, from time.Time, reason, text string, want v1.Trust) time.Time {
 	t.Helper()
-	s, took := w.status(t, key, from, "FrontProxyNotReady "+reason+" "+text, func(s *v1.ProxyKubeApiStatus) bool {
+	s, told := w.status(t, key, from, "FrontProxyNotReady "+reason+" "+text, func(s *v1.ProxyKubeApiStatus) bool {
 		m := hub.Message(s, "FrontProxyNotReady")
 		return hub.Condition(s, "FrontProxyNotReady") == "True/FrontProxyNotReady" && contains(m, reason+": ") && contains(m, text) && trust(s) == want
 	})
 	if hub.Condition(s, "Ready") != "True/Serving" || s.Error != nil {
 		t.Errorf("%s is no longer served: %+v", key, s)
 	}
-	return took
+	return told
 }
 
-// refused waits until a cluster in FrontProxy is closed, and tries it.
-func (w *world) refused(t *testing.T, key types.NamespacedName, from time.Time, reason, text string, want v1.Trust) time.Duration {
+// refused waits until a cluster in FrontProxy is closed, tries it, and returns
+// when the status said so.
+func (w *world) refused(t *testing.T, key types.NamespacedName, from time.Time, reason, text string, want v1.Trust) time.Time {
 	t.Helper()
-	s, took := w.status(t, key, from, "Ready False/"+reason+" "+text, func(s *v1.ProxyKubeApiStatus) bool {
+	s, told := w.status(t, key, from, "Ready False/"+reason+" "+text, func(s *v1.ProxyKubeApiStatus) bool {
 		return hub.Condition(s, "Ready") == "False/"+reason && contains(hub.Message(s, "Ready"), text) && trust(s) == want
 	})
 	if s.Error == nil || *s.Error != hub.Message(s, "Ready") || s.UpstreamAuth.Mode != string(v1.ModeFrontProxy) ||
@@ -169,7 +173,7 @@ func (w *world) refused(t *testing.T, key types.NamespacedName, from time.Time, 
 		t.Errorf("status of %s: %+v", key, s)
 	}
 	w.closed(t, key, 503, notReady+reason)
-	return took
+	return told
 }
 
 // prepares waits until nothing stops a cluster in preparation.

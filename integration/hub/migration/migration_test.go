@@ -1,6 +1,9 @@
 package migration
 
 import (
+	"flag"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,38 +17,31 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
+// TestMain lets what mostly waits run beside each other on a machine of two
+// processors too.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
 // The way from Passthrough to FrontProxy and back (REC-7, TRUST-2) under load,
 // and what else the status can say, beside it.
 func TestREC7Migration(t *testing.T) {
-	w := newWorld(t, true, byJwtAuthenticators)
-	w.hub.Apply(t, w.cluster(prod, w.main), w.prepared(live, w.main, v1.ModeFrontProxy), w.secret(live, w.main, w.good))
-	w.ready(t, prod, time.Time{}, "True/Serving")
-	users := w.newLoad(t, prod)
-	beside := []struct {
-		name string
-		run  func(*testing.T, *world)
-	}{
-		{"the migration", func(t *testing.T, w *world) { migrate(t, w, users) }},
-		{"flags of the apiserver", flagsOfTheAPIServer},
+	t.Parallel()
+	w := newWorld(t, byJwtAuthenticators, true)
+	users := w.walk(t, []scene{
 		{"a name too long", nameTooLong},
 		{"notices", notices},
 		{"client_cert", clientCert},
 		{"changes that apply at once", changesAtOnce},
-	}
-	t.Run("beside each other", func(t *testing.T) {
-		for _, tt := range beside {
-			t.Run(tt.name, func(t *testing.T) {
-				t.Parallel()
-				tt.run(t, w)
-			})
-		}
 	})
 	t.Run("options of the proxy", func(t *testing.T) { optionsOfTheProxy(t, w, users) })
 	t.Run("a mode that is not known", func(t *testing.T) { unknownMode(t, w) })
 	users.stop(t)
-	w.nobodyRanAsACertificate(t)
-	w.nothingLeaked(t)
-	w.hub.MustNotHaveBeenForbidden(t)
+	w.judge(t)
 }
 
 var (
@@ -54,8 +50,55 @@ var (
 	live = key("team-b", "live")
 )
 
-func byJwtAuthenticators(p *oidc.Provider) *v1.AuthConfig {
-	return &v1.AuthConfig{ValidateAgainst: v1.ValidateJwtAuthenticators, JWT: []v1.JWTAuthenticator{proxy.Authenticator(p)}}
+// validator is a way to know who is asking.
+type validator struct {
+	auth func(*oidc.Provider) *v1.AuthConfig
+	// objects are those that auth refers to, in one namespace.
+	objects func(p *oidc.Provider, namespace string) []any
+}
+
+var byJwtAuthenticators = validator{
+	auth: func(p *oidc.Provider) *v1.AuthConfig {
+		return &v1.AuthConfig{ValidateAgainst: v1.ValidateJwtAuthenticators, JWT: []v1.JWTAuthenticator{proxy.Authenticator(p)}}
+	},
+	objects: func(*oidc.Provider, string) []any { return nil },
+}
+
+// scene is something that can be tried while others are.
+type scene struct {
+	name string
+	run  func(*testing.T, *world)
+}
+
+// walk is what there is to see with every validator, the migration under load
+// and the flags of an apiserver, with other scenes beside. The load goes on.
+func (w *world) walk(t *testing.T, beside []scene) *load {
+	t.Helper()
+	w.hub.Apply(t, slices.Concat(w.validator.objects(w.idp, prod.Namespace), w.validator.objects(w.idp, live.Namespace),
+		[]any{w.cluster(prod, w.main), w.prepared(live, w.main, v1.ModeFrontProxy), w.secret(live, w.main, w.good)})...)
+	w.ready(t, prod, time.Time{}, "True/Serving")
+	users := w.newLoad(t, prod)
+	scenes := append([]scene{
+		{"the migration", func(t *testing.T, w *world) { migrate(t, w, users) }},
+		{"flags of the apiserver", flagsOfTheAPIServer},
+	}, beside...)
+	t.Run("beside each other", func(t *testing.T) {
+		for _, s := range scenes {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				s.run(t, w)
+			})
+		}
+	})
+	return users
+}
+
+// judge looks at what the apiservers and the proxy have written.
+func (w *world) judge(t *testing.T) {
+	t.Helper()
+	w.nobodyRanAsACertificate(t)
+	w.nothingLeaked(t)
+	w.hub.MustNotHaveBeenForbidden(t)
 }
 
 func migrate(t *testing.T, w *world, users *load) {
@@ -132,15 +175,14 @@ func prepare(t *testing.T, w *world) {
 // try sees what a fault does to a cluster in preparation, which serves on, and
 // to one in FrontProxy, which closes; and that it opens when it is mended.
 func (f *fault) try(t *testing.T, w *world, users *load) {
-	from := f.inject(t, w, prod, live)
-	inPreparation := w.stopped(t, prod, from, f.reason, f.text, f.trust)
-	inForce := w.refused(t, live, from, f.reason, f.text, f.trust)
-	w.event(t, prod, from, corev1.EventTypeWarning, "FrontProxyNotReady", f.reason)
-	w.event(t, live, from, corev1.EventTypeWarning, f.reason, "")
-	t.Logf("told after %v in preparation, %v in FrontProxy", inPreparation.Round(time.Millisecond), inForce.Round(time.Millisecond))
-	if latest := max(inPreparation, inForce); latest > roundLimit {
-		t.Errorf("told after %v, want %v at most", latest, roundLimit)
+	began, from, done := f.inject(t, w, prod, live)
+	told := []time.Time{
+		w.stopped(t, prod, from, f.reason, f.text, f.trust),
+		w.refused(t, live, from, f.reason, f.text, f.trust),
+		w.event(t, prod, began, corev1.EventTypeWarning, "FrontProxyNotReady", f.reason),
+		w.event(t, live, began, corev1.EventTypeWarning, f.reason, ""),
 	}
+	within(t, done, told)
 	users.more(t, idpName)
 
 	from = f.mend(t, w, prod, live)
@@ -150,6 +192,16 @@ func (f *fault) try(t *testing.T, w *world, users *load) {
 	w.event(t, live, from, corev1.EventTypeNormal, "Serving", "")
 	if r := w.ask(t, live); r.Code != 201 || r.User.Username != prefixedName {
 		t.Errorf("mended, it answers %d %q %s", r.Code, r.User.Username, r.Status.Message)
+	}
+}
+
+// within fails the test unless all was told within a round of probes.
+func within(t *testing.T, since time.Time, told []time.Time) {
+	t.Helper()
+	latest := slices.MaxFunc(told, time.Time.Compare).Sub(since)
+	t.Logf("all is told after %v", latest.Round(time.Millisecond))
+	if latest > roundLimit {
+		t.Errorf("told after %v, want %v at most", latest, roundLimit)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,9 +28,10 @@ const (
 
 	// interval is the proxy's probe_interval.
 	interval = 5 * time.Second
-	// roundLimit is within what time a probe round shows in the status: the
-	// interval and its jitter, and what a loaded machine needs.
-	roundLimit = interval*11/10 + 10*time.Second
+	// roundLimit is within what time a probe round shows in the status and as
+	// an Event: the interval and its jitter, half the limit of a probe, and
+	// what a loaded machine needs to write.
+	roundLimit = interval*11/10 + 5*time.Second + 2*time.Second
 	// soon bounds what must come.
 	soon = 60 * time.Second
 
@@ -48,37 +50,36 @@ type world struct {
 	hub   *hub.Hub
 	main  *kube.APIServer
 	proxy *proxy.Proxy
-	// flags is restarted with other flags; nil in a world that is not wide.
+	// flags is restarted with other flags.
 	flags *kube.APIServer
 	// targets are the apiservers that users reach.
 	targets []*kube.APIServer
-	// auth is the auth_config of all clusters.
-	auth *v1.AuthConfig
+	// validator is that of all clusters.
+	validator validator
+	// asked counts the tokens that were used otherwise than by a load.
+	asked atomic.Int32
 
-	clusters *feed[v1.ProxyKubeApi]
-	events   *feed[corev1.Event]
+	clusters *hub.Feed[v1.ProxyKubeApi]
+	events   *hub.Feed[corev1.Event]
 	// good is a certificate that every apiserver trusts.
 	good *pki.KeyPair
 }
 
 const settings = "probe_interval 5s\nupstream_client_ttl 2s"
 
-// newWorld starts a world. In a wide one users reach main, flags and the hub
-// itself, otherwise main alone.
-func newWorld(t *testing.T, wide bool, auth func(*oidc.Provider) *v1.AuthConfig) *world {
+// newWorld starts a world. Users reach main and flags, and in a wide one the hub.
+func newWorld(t *testing.T, v validator, wide bool) *world {
 	t.Helper()
-	w := &world{ctx: context.Background(), idp: oidc.Start(t, oidc.Options{})}
-	w.auth = auth(w.idp)
+	w := &world{ctx: context.Background(), idp: oidc.Start(t, oidc.Options{}), validator: v}
 	var err error
 	if w.pki, err = kube.NewPKI(); err != nil {
 		t.Fatal(err)
 	}
 	o := kube.Options{Etcd: kube.StartSharedEtcd(t), PKI: w.pki, AuthenticationConfig: kube.AuthenticationConfig(proxy.Authenticator(w.idp))}
-	w.main, w.hub = kube.Start(t, o), hub.Start(t, o)
-	w.targets = []*kube.APIServer{w.main}
+	w.main, w.hub, w.flags = kube.Start(t, o), hub.Start(t, o), kube.Start(t, o)
+	w.targets = []*kube.APIServer{w.main, w.flags}
 	if wide {
-		w.flags = kube.Start(t, o)
-		w.targets = append(w.targets, w.flags, w.hub.APIServer)
+		w.targets = append(w.targets, w.hub.APIServer)
 	}
 	for _, target := range w.targets {
 		w.known(t, target)
@@ -86,8 +87,8 @@ func newWorld(t *testing.T, wide bool, auth func(*oidc.Provider) *v1.AuthConfig)
 	}
 	w.good = w.pair(w.pki.FrontProxyCA, kube.FrontProxyName)
 	w.proxy = proxy.Start(t, proxy.Options{Hub: w.hub.Kubeconfig, Settings: settings})
-	w.clusters = follow[v1.ProxyKubeApi](t, w.hub, "/apis/"+v1.GroupName+"/v1/"+v1.Resource)
-	w.events = follow[corev1.Event](t, w.hub, "/api/v1/events")
+	w.clusters = hub.Follow[v1.ProxyKubeApi](t, w.hub, hub.ClustersPath)
+	w.events = hub.Follow[corev1.Event](t, w.hub, hub.EventsPath)
 	return w
 }
 
@@ -111,7 +112,7 @@ func (w *world) pair(ca *pki.CA, commonName string, organization ...string) *pki
 // cluster is an object in Passthrough, without prefixes.
 func (w *world) cluster(key types.NamespacedName, target *kube.APIServer) *v1.ProxyKubeApi {
 	c := proxy.Cluster(key.Namespace, key.Name, target.URL, w.pki.ServerCA)
-	c.Spec.AuthConfig = w.auth
+	c.Spec.AuthConfig = w.validator.auth(w.idp)
 	return c
 }
 
@@ -135,6 +136,7 @@ func (w *world) patch(t *testing.T, key types.NamespacedName, patch string) {
 // ask sends one review through the proxy.
 func (w *world) ask(t *testing.T, key types.NamespacedName) *kube.Review {
 	t.Helper()
+	w.asked.Add(1)
 	client := w.proxy.Client("h2")
 	defer client.CloseIdleConnections()
 	header := kube.Bearer(w.idp.Token(oidc.Alice, nil))
@@ -156,6 +158,7 @@ const notReady = "this cluster is not ready for upstream mode FrontProxy: "
 // whoami is what kubectl prints behind the proxy.
 func (w *world) whoami(t *testing.T, key types.NamespacedName) string {
 	t.Helper()
+	w.asked.Add(1)
 	k := w.proxy.Kubectl(t, key.Namespace, key.Name, w.idp.Token(oidc.Alice, nil))
 	return k.MustRun(t, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}").Stdout
 }
