@@ -17,12 +17,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The times of the election. A leader that dies is replaced within
-// leaseDuration and one retry.
+// The times of the election. A candidate looks at the Lease every retryPeriod,
+// which client-go makes longer by up to 1.2 times (leaderelection.JitterFactor).
+// It counts leaseDuration from the look that found the last renewal, so that a
+// leader that dies is replaced within leaseDuration and two looks: 19.4 s.
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
-	retryPeriod   = 2 * time.Second
+	retryPeriod   = time.Second
 )
 
 // ElectorOptions say who takes part in which election.

@@ -40,8 +40,6 @@ type world struct {
 	target *kube.APIServer
 	idp    *oidc.Provider
 	token  string
-	// back is when the target answered again after its last restart.
-	back time.Time
 }
 
 func newWorld(t *testing.T) *world {

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/hub"
 )
 
 // load is steady traffic through one replica to one cluster.
@@ -57,6 +59,18 @@ func (l *load) once(t *testing.T, client *http.Client) {
 	} else if t.Context().Err() == nil {
 		l.failures = append(l.failures, fmt.Sprintf("%s: %d %s", time.Now().Format(time.TimeOnly), code, message))
 	}
+}
+
+// more waits until ten more of its requests were answered, one way or another.
+func (l *load) more(t *testing.T) {
+	t.Helper()
+	count := func() int {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.answered + len(l.failures)
+	}
+	before := count()
+	hub.Eventually(t, "requests through "+l.r.pod, soon, func() bool { return count() >= before+10 })
 }
 
 func (l *load) stop() {

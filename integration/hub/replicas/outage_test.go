@@ -14,19 +14,28 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
-// REC-2: the hub goes away for longer than a lease. TestLongREC2Outage takes
-// two minutes.
+// REC-2: the hub goes away for longer than a lease, and than the half minute
+// after which each replica probes for itself. TestLongREC2Outage takes two
+// minutes.
 func TestREC2Outage(t *testing.T) {
 	t.Parallel()
-	outage(t, 30*time.Second)
+	outage(t, aloneAfter+45*time.Second)
 }
+
+// aloneAfter is how long the hub is silent before each replica probes.
+const aloneAfter = 30 * time.Second
 
 func outage(t *testing.T, lasts time.Duration) {
 	w := newWorld(t)
 	a, b, d := w.replica(t, "proxy-a", nil), w.replica(t, "proxy-b", nil), w.replica(t, "proxy-d", nil)
 	w.good(t, "prod", a, b, d)
 	w.WaitReady(t, namespace, "prod", "True/Serving")
-	w.waitHolder(t, a, b, d)
+	_, standbys, _ := w.waitHolder(t, a, b, d)
+	for _, r := range standbys {
+		if n := r.logged(t, asksOnSchedule); n > 0 {
+			t.Errorf("%s probed on schedule and does not lead", r.pod)
+		}
+	}
 	loads := []*load{startLoad(t, a, "prod"), startLoad(t, b, "prod")}
 
 	kubeconfig := w.account(t)
@@ -50,9 +59,7 @@ func outage(t *testing.T, lasts time.Duration) {
 		t.Errorf("a reload while the hub is away: %v", err)
 	}
 	d.waitAnswer(t, "prod", 200, "")
-	if lasts > time.Minute {
-		w.mustHaveProbed(t, away.Add(45*time.Second))
-	}
+	w.mustHaveProbed(t, standbys, away.Add(aloneAfter+15*time.Second))
 	if err := w.Resume(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -88,23 +95,34 @@ func outage(t *testing.T, lasts time.Duration) {
 	}
 }
 
-// mustHaveProbed fails the test when the target was not probed since then: with
-// nobody to lead, each replica does.
-func (w *world) mustHaveProbed(t *testing.T, since time.Time) {
+// asksOnSchedule is in the log of a replica once it has begun to probe.
+const asksOnSchedule = "the apiserver was asked whether it answers"
+
+// mustHaveProbed fails the test unless each replica has probed: with nobody to
+// lead, each does.
+func (w *world) mustHaveProbed(t *testing.T, standbys []*replica, since time.Time) {
 	t.Helper()
+	for _, r := range standbys {
+		if r.logged(t, asksOnSchedule) == 0 {
+			t.Errorf("%s never probed while nobody led", r.pod)
+		}
+	}
 	events, err := w.target.AuditEvents()
 	if err != nil {
 		t.Fatal(err)
 	}
 	probed := 0
 	for _, e := range events {
-		if e.Stage == auditv1.StageResponseComplete && strings.HasSuffix(e.User.Username, "proxyauth-probe") && e.StageTimestamp.After(since) {
+		if e.Stage == auditv1.StageResponseComplete && e.User.Username == prefix+probeAgent && e.StageTimestamp.After(since) {
 			probed++
 		}
 	}
+	// A round may take up to an interval longer than it should on a loaded
+	// machine; one replica alone would not even then come up to this.
+	least := (1 + len(standbys)) * int(time.Since(since)/(2*probeInterval))
 	t.Logf("%d probes while nobody led", probed)
-	if probed == 0 {
-		t.Error("nobody probed while nobody led")
+	if probed < least {
+		t.Errorf("want %d at least", least)
 	}
 }
 
@@ -150,28 +168,6 @@ func testEvents(t *testing.T, w *world) {
 		if n := count(reason); n != want {
 			t.Errorf("%d Events %s, want %d", n, reason, want)
 		}
-	}
-}
-
-// testConflicts changes status and spec as fast as it can, forty times.
-func testConflicts(t *testing.T, w *world, r *replica) {
-	statuses, events := r.writes(t)
-	for range 20 {
-		patchStatus(t, w, "prod", saysRefused)
-		w.Patch(t, namespace, v1.Resource, "prod", `{"spec":{"proxy_group":"nobody"}}`)
-		w.Patch(t, namespace, v1.Resource, "prod", `{"spec":{"proxy_group":null}}`)
-	}
-	generation := w.Cluster(t, namespace, "prod").Generation
-	s := w.WaitStatus(t, namespace, "prod", "the last generation", func(s *v1.ProxyKubeApiStatus) bool {
-		return s.ObservedGeneration == generation && hub.Condition(s, "Ready") == "True/Serving"
-	})
-	if hub.Message(s, "Ready") == "forged" || s.UpstreamAuth == nil || s.UpstreamAuth.Trust != v1.TrustTrusted {
-		t.Errorf("%+v", s)
-	}
-	after, eventsAfter := r.writes(t)
-	t.Logf("%d writes of the status and %d of Events for 20 forged statuses and 40 changes", after-statuses, eventsAfter-events)
-	if after-statuses >= 60 || eventsAfter-events >= 120 {
-		t.Error("that is too much")
 	}
 }
 
