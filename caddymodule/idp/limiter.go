@@ -20,13 +20,13 @@ const (
 	maxWaiting      = 16 << 20
 	waitingOverhead = 4 << 10 // of a token, beside its bytes
 	// So many tokens may be refused at once, and so many a second for long. A
-	// token that is accepted counts for nothing. Nobody who mistypes, and no
-	// suite of tests, comes near it; what an endpoint has to refuse in all, of
-	// all three classes together, is 6,000 tokens at once and 300 a second, by no
-	// more than 48 calls at a time. An attacker has two of the classes, and one
-	// with a single address only what sourceBurst and sourceRate say. The dearest
-	// is an apiserver, which closes an HTTP/2 connection with each 401: 100 of its
-	// handshakes take a fraction of a core.
+	// token that is accepted counts for nothing, and ordinary use does not come
+	// near it. What an endpoint has to refuse in all, of all three classes
+	// together, is 6,000 tokens at once and 300 a second, in no more than 48 calls
+	// at a time. Tokens that are known cannot be made up, so that an attacker has
+	// two of the classes, and one with a single address only sourceBurst and
+	// sourceRate. Refusals cost an apiserver most: with each it closes its HTTP/2
+	// connection, and the next call needs a handshake.
 	refusedBurst, refusedRate = 2000, 100
 	// lateLimit is how long a token waits for its budget when that is used up,
 	// so that one who sends few at a time is slowed down and not turned away:

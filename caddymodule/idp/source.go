@@ -9,8 +9,8 @@ import (
 const (
 	// So many tokens of a source may be refused at once, and so many a second for
 	// long. All clients behind one address translation are one source, and what
-	// one of them has refused should not keep the others out; four sources at
-	// most have a class's budget to themselves.
+	// one of them has refused should not keep the others out; yet it takes four
+	// sources to use up the rate of a class.
 	sourceBurst, sourceRate = 500, 25
 	// A source counts as quiet when none was refused for quietAfter, for
 	// quietCalls of its tokens at once.

@@ -98,29 +98,30 @@ func openSite(t *testing.T, w way) *site {
 	return s
 }
 
-// bad are the kinds of bad tokens.
+// bad are the kinds of bad tokens, and the clusters whose provider is asked about
+// one.
 var bad = []struct {
 	kind  string
-	asked bool
+	asked []string
 	token func(s *site, other *oidc.Provider) string
 }{
-	{"unknown kid", false, func(s *site, _ *oidc.Provider) string {
+	{"unknown kid", nil, func(s *site, _ *oidc.Provider) string {
 		return s.idp.Mint(s.idp.Claims(oidc.Alice, nil), oidc.Sign{KeyID: oidc.E1, Header: map[string]any{"kid": rand.Text()}})
 	}},
-	{"bad signature", false, func(s *site, _ *oidc.Provider) string {
+	{"bad signature", nil, func(s *site, _ *oidc.Provider) string {
 		return oidc.FlipSignatureBit(s.idp.Mint(s.idp.Claims(oidc.Alice, nil), oidc.Sign{KeyID: oidc.E1}))
 	}},
-	{"expired", false, func(s *site, _ *oidc.Provider) string {
+	{"expired", nil, func(s *site, _ *oidc.Provider) string {
 		return s.idp.Mint(s.idp.Claims(oidc.Alice, map[string]any{"exp": time.Now().Add(-time.Minute).Unix()}), oidc.Sign{KeyID: oidc.E1})
 	}},
-	{"foreign issuer", false, func(_ *site, other *oidc.Provider) string {
+	{"foreign issuer", nil, func(_ *site, other *oidc.Provider) string {
 		return other.Mint(other.Claims(oidc.Alice, nil), oidc.Sign{KeyID: oidc.E1})
 	}},
-	{"malformed", false, func(*site, *oidc.Provider) string {
+	{"malformed", nil, func(*site, *oidc.Provider) string {
 		return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256","x":"`+rand.Text())) + ".e30.AAAA"
 	}},
-	{"opaque", true, func(*site, *oidc.Provider) string { return "~" + rand.Text() + rand.Text() }}, // see oidc.APIToken
-	{"like an API token", true, func(_ *site, other *oidc.Provider) string {
+	{"opaque", []string{"oidc", "exchange"}, func(*site, *oidc.Provider) string { return "~" + rand.Text() + rand.Text() }}, // see oidc.APIToken
+	{"like an API token", []string{"exchange"}, func(_ *site, other *oidc.Provider) string {
 		return other.Mint(map[string]any{"token_id": rand.Text()}, oidc.Sign{KeyID: oidc.E1})
 	}},
 }
@@ -174,7 +175,7 @@ func (w *world) refuseMany(t *testing.T, targets []*target, n int, known []beare
 	sendAll(t, n, func(i int) {
 		g := targets[i%len(targets)]
 		k := bad[i/len(targets)%len(bad)]
-		codes.add(w.mustRefuse(t, &bearer{cluster: g.name, token: k.token(g.site, other), kind: k.kind, asked: k.asked && g.asks}))
+		codes.add(w.mustRefuse(t, &bearer{cluster: g.name, token: k.token(g.site, other), kind: k.kind, asked: slices.Contains(k.asked, g.name)}))
 	})
 	took, meanwhile := time.Since(began), stop()
 	w.measured(t, fmt.Sprint(n, " bad tokens"), began)
