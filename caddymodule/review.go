@@ -88,7 +88,12 @@ func reviewError(code int, err error) error {
 	if code >= http.StatusInternalServerError {
 		return fault(unavailable("review_failed", "%s", text))
 	}
-	return fault(badGateway("review_failed", "%s", text))
+	failed := fault(badGateway("review_failed", "%s", text))
+	if code/100 == 4 {
+		// What stands in front of the apiserver may take no such long header.
+		return idp.AboutToken(failed)
+	}
+	return failed
 }
 
 // fault marks an answer as one that the apiserver owes to everybody.

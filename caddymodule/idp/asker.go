@@ -49,7 +49,27 @@ func (a *Asker) do(ctx context.Context, call Call) error {
 	if err != nil {
 		return notHTTPS
 	}
-	return Do(a.client, request, call.Read)
+	err = Do(a.client, request, func(r *Response) error {
+		err := call.Read(r)
+		if _, fault := err.(Fault); fault && r.mayBeAboutToken() {
+			return AboutToken(err)
+		}
+		return err
+	})
+	if err == TooLarge {
+		return AboutToken(err)
+	}
+	return err
+}
+
+// mayBeAboutToken reports whether an answer that cannot be used may be the one to
+// this token alone. The others say that nothing can be answered now.
+func (r *Response) mayBeAboutToken() bool {
+	switch r.Status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return false
+	}
+	return r.Status == http.StatusOK || r.Status/100 == 4
 }
 
 // Fault is what went wrong with the last call, empty for nothing or when that

@@ -220,7 +220,7 @@ func TestFaults(t *testing.T) {
 	if err := w.ask(t, "token", false); err != want {
 		t.Errorf("a moment later: %v", err)
 	}
-	w.clock.Step(time.Second / faultRate)
+	w.clock.Step(faultPause)
 	for i := range 1000 {
 		if err := w.ask(t, fmt.Sprint("token", i), false); err != nil {
 			t.Fatalf("after its return: %v", err)

@@ -33,7 +33,11 @@ const (
 	// 10 of a source wait at most, and 40 of a class.
 	lateLimit = 400 * time.Millisecond
 	// So often an endpoint that fails is asked at once, and a second for long.
+	// A token that met it faultTries times is not shown to it again for
+	// faultPause: one client that repeats itself does not use up what all have.
 	faultBurst, faultRate = 32, 5
+	faultTries            = 3
+	faultPause            = time.Second
 
 	// maxKnown is how many good tokens are known.
 	maxKnown = 10_000
@@ -66,10 +70,34 @@ type Limiter struct {
 	mu      sync.Mutex
 	sources *simplelru.LRU[string, *source]
 	// good are digests of strange tokens that turned out good.
-	good    *simplelru.LRU[[sha256.Size]byte, struct{}]
+	good *simplelru.LRU[[sha256.Size]byte, struct{}]
+	// failed are digests of tokens that met a fault.
+	failed  *simplelru.LRU[[sha256.Size]byte, failure]
 	fault   Fault
 	faultAt time.Time
 }
+
+// failure is what a token met, since when and how often.
+type failure struct {
+	err   error
+	since time.Time
+	times int
+}
+
+// AboutToken marks a fault that may lie with the token which the endpoint was
+// asked about, such as an answer with another content than it should have: it
+// counts as a refusal does, and keeps no other token from being asked about. nil
+// stays nil.
+func AboutToken(err error) error {
+	if err == nil {
+		return nil
+	}
+	return tokenFault{err}
+}
+
+type tokenFault struct{ error }
+
+func (t tokenFault) Unwrap() error { return t.error }
 
 // class is how tokens of one kind share the endpoint. One kind does not take
 // the place of the other.
@@ -86,8 +114,9 @@ type class struct {
 func NewLimiter(now func() time.Time, onChange func()) *Limiter {
 	// These fail for a size below 1.
 	good, _ := simplelru.NewLRU[[sha256.Size]byte, struct{}](maxKnown, nil)
+	failed, _ := simplelru.NewLRU[[sha256.Size]byte, failure](maxKnown, nil)
 	sources, _ := simplelru.NewLRU[string, *source](maxSources, nil)
-	l := &Limiter{now: now, sleep: sleep, onChange: onChange, good: good, sources: sources}
+	l := &Limiter{now: now, sleep: sleep, onChange: onChange, good: good, failed: failed, sources: sources}
 	for _, c := range []*class{&l.known, &l.quiet, &l.strange} {
 		c.calls = make(chan struct{}, maxCalls)
 		c.refusals = newBudget(refusedBurst, refusedRate, now())
@@ -104,6 +133,9 @@ func NewLimiter(now func() time.Time, onChange func()) *Limiter {
 // is no random text. It waits for its turn until ctx ends.
 func (l *Limiter) Ask(ctx context.Context, token string, verified bool, ask func(context.Context) error) error {
 	digest := sha256.Sum256([]byte(token))
+	if err := l.failedLately(digest); err != nil {
+		return err
+	}
 	class, source := l.enter(verified, digest, sourceOf(ctx))
 	defer l.leave(source)
 	n := int64(len(token) + waitingOverhead)
@@ -118,6 +150,34 @@ func (l *Limiter) Ask(ctx context.Context, token string, verified bool, ask func
 	err := ask(ctx)
 	l.end(class, source, digest, err)
 	return err
+}
+
+// failedLately is the fault that a token met too often within faultPause.
+func (l *Limiter) failedLately(token [sha256.Size]byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f, ok := l.failed.Peek(token)
+	if !ok || f.times < faultTries || !f.counts(l.now()) {
+		return nil
+	}
+	return f.err
+}
+
+// counts reports whether that time has not passed yet.
+func (f *failure) counts(now time.Time) bool {
+	since := now.Sub(f.since)
+	return 0 <= since && since < faultPause
+}
+
+// failedLocked notes a fault.
+func (l *Limiter) failedLocked(token [sha256.Size]byte, err error, now time.Time) {
+	f, ok := l.failed.Peek(token)
+	if !ok || !f.counts(now) {
+		f = failure{since: now}
+	}
+	f.err = err
+	f.times++
+	l.failed.Add(token, f)
 }
 
 // turn waits for the turn of a token. If there is no error, its call has begun,
@@ -231,25 +291,35 @@ func (l *Limiter) giveBackLocked(c *class, s *source) {
 // end settles the account of a call.
 func (l *Limiter) end(c *class, s *source, token [sha256.Size]byte, err error) {
 	l.mu.Lock()
-	before := l.fault
-	var fault Fault
-	if errors.As(err, &fault) {
-		l.fault, l.faultAt, c.fault = fault, l.now(), err
-		c.faults.take()
-	} else {
+	before, now := l.fault, l.now()
+	var (
+		fault Fault
+		about tokenFault
+	)
+	switch failed := errors.As(err, &fault); {
+	case failed:
+		l.fault, l.faultAt = fault, now
+		l.failedLocked(token, err, now)
+		if !errors.As(err, &about) {
+			c.fault = err
+			c.faults.take()
+			l.giveBackLocked(c, s)
+		}
+	case err != nil:
 		l.fault = ""
 		c.faults.fill()
-	}
-	if refused := err != nil && fault == ""; refused {
 		l.good.Remove(token)
-		if s != nil {
-			s.refusedAt = l.now()
-		}
-	} else {
+	default:
+		l.fault = ""
+		c.faults.fill()
 		l.giveBackLocked(c, s)
+		if c != &l.known {
+			l.good.Add(token, struct{}{})
+		}
 	}
-	if err == nil && c != &l.known {
-		l.good.Add(token, struct{}{})
+	if err != nil && s != nil {
+		// Whoever has an endpoint fail by what he shows it is not quiet either.
+		s.refusedAt = now
 	}
 	changed := before != l.fault
 	l.mu.Unlock()
