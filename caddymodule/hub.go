@@ -25,7 +25,7 @@ type hub struct {
 // take back what the one before it knew. A probe takes 10 s at most.
 const settleTime = 12 * time.Second
 
-// aloneAfter is how long the hub is silent before each replica probes for
+// aloneAfter is how long nobody is seen to lead before each replica probes for
 // itself.
 const aloneAfter = 30 * time.Second
 
@@ -61,7 +61,7 @@ func (rt *runtime) followHub(ctx context.Context) {
 	}
 }
 
-// watchForLeader notices that the hub is away, and that it is back.
+// watchForLeader notices that nobody leads, and that somebody does again.
 func (rt *runtime) watchForLeader(ctx context.Context) {
 	ticker := time.NewTicker(aloneAfter / 6)
 	defer ticker.Stop()
@@ -108,11 +108,11 @@ func (rt *runtime) lead() {
 	rt.prober.lead(leads || rt.alone())
 }
 
-// alone says whether nobody can lead, since the hub does not answer. Each
-// replica then probes for itself: an apiserver whose flags change meanwhile must
-// be found out all the same.
+// alone says whether nobody is seen to lead: the hub is away, or lets nobody
+// renew the Lease. Each replica then probes for itself: an apiserver whose flags
+// change meanwhile must be found out all the same.
 func (rt *runtime) alone() bool {
-	return rt.inForce.Load() && rt.hub != nil && rt.hub.election != nil && time.Since(rt.hub.election.Answered()) > aloneAfter
+	return rt.inForce.Load() && rt.hub != nil && rt.hub.election != nil && time.Since(rt.hub.election.Renewed()) > aloneAfter
 }
 
 // Leading says whether this runtime writes status and probes on schedule.

@@ -1,7 +1,6 @@
 package caddymodule
 
 import (
-	"container/heap"
 	"context"
 	"math/rand/v2"
 	"sync"
@@ -39,7 +38,8 @@ func (l *lane) free() bool { return l.used < l.slots }
 
 // appointment is when a cluster is asked next.
 type appointment struct {
-	cluster *cluster
+	namespace string
+	cluster   *cluster
 	// asked is what the last round was about.
 	asked   subject
 	manners manners
@@ -52,30 +52,8 @@ type appointment struct {
 	lane *lane
 }
 
-// queue is the appointments that wait, by the time they are due (heap.Interface).
-type queue []*appointment
-
-func (q queue) Len() int           { return len(q) }
-func (q queue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
-
-func (q queue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].index, q[j].index = i, j
-}
-
-func (q *queue) Push(x any) {
-	a := x.(*appointment)
-	a.index = len(*q)
-	*q = append(*q, a)
-}
-
-func (q *queue) Pop() any {
-	last := len(*q) - 1
-	a := (*q)[last]
-	(*q)[last], *q = nil, (*q)[:last]
-	a.index = -1
-	return a
-}
+func (a *appointment) before(other *appointment) bool { return a.due.Before(other.due) }
+func (a *appointment) place() *int                    { return &a.index }
 
 // schedule gives each cluster its own time, an interval after the last, a tenth
 // more or less, so that replicas and clusters that began together do not ask
@@ -93,20 +71,25 @@ type schedule struct {
 	leads        bool
 	seen         *snapshot // that appointments were last made for
 	appointments map[k8swatch.Key]*appointment
-	waiting      [kinds]queue
+	waiting      [kinds]*queue
 	// spread is the time over which new appointments are spread.
 	spread time.Duration
-	// quick and slow are the lanes of answering targets and of the others.
-	quick, slow lane
+	// quick and slow are the lanes of answering targets and of the others,
+	// overdue is the rounds that gave a slot of quick up.
+	quick, slow, overdue lane
 }
 
 func newSchedule(interval time.Duration, load func() *snapshot, ask func(context.Context, *cluster) bool) *schedule {
-	return &schedule{
+	s := &schedule{
 		interval: interval, load: load, ask: ask,
 		woken: make(chan struct{}, 1), leads: true,
 		appointments: map[k8swatch.Key]*appointment{},
 		quick:        lane{slots: slotsOfAnswering}, slow: lane{slots: slotsOfOthers},
 	}
+	for kind := range s.waiting {
+		s.waiting[kind] = newQueue()
+	}
+	return s
 }
 
 // run keeps the appointments until ctx ends, and waits for the rounds under way.
@@ -182,7 +165,7 @@ func (s *schedule) follow(now time.Time) {
 			s.cancel(key)
 			continue
 		case a == nil:
-			a = &appointment{due: now.Add(s.delay()), index: -1}
+			a = &appointment{namespace: key.Namespace, due: now.Add(s.delay()), index: -1}
 			s.appointments[key] = a
 			s.wait(a)
 		case a.lane == nil && about != a.asked:
@@ -208,11 +191,11 @@ func (s *schedule) delay() time.Duration {
 	return rand.N(s.spread)
 }
 
-func (s *schedule) wait(a *appointment) { heap.Push(&s.waiting[a.manners], a) }
+func (s *schedule) wait(a *appointment) { s.waiting[a.manners].push(a) }
 
 func (s *schedule) leave(a *appointment) {
 	if a.index >= 0 {
-		heap.Remove(&s.waiting[a.manners], a.index)
+		s.waiting[a.manners].remove(a)
 	}
 }
 
@@ -242,28 +225,33 @@ func (a *appointment) renew(about subject, now time.Time) {
 // or says how long there is none, if no round ends and nothing changes before.
 func (s *schedule) next(now time.Time) (*appointment, *lane, time.Duration) {
 	var due [kinds]bool
+	var turn [kinds]time.Time
 	wait := s.interval
 	for kind, q := range s.waiting {
+		var waits bool
+		turn[kind], waits = q.due()
 		switch {
-		case len(q) == 0:
-		case q[0].due.After(now):
-			wait = min(wait, q[0].due.Sub(now))
+		case !waits:
+		case turn[kind].After(now):
+			wait = min(wait, turn[kind].Sub(now))
 		default:
 			due[kind] = true
 		}
 	}
-	take := func(kind manners) *appointment { return heap.Pop(&s.waiting[kind]).(*appointment) }
+	take := func(kind manners, l *lane) (*appointment, *lane, time.Duration) {
+		return s.waiting[kind].take(now), l, 0
+	}
 	// Nobody knows yet how those behave that were never asked: they use what
-	// the answering ones leave, and go before those that did not answer.
+	// the answering ones leave, and take turns with those that did not answer.
 	switch {
 	case s.quick.free() && due[answering]:
-		return take(answering), &s.quick, 0
+		return take(answering, &s.quick)
 	case s.quick.free() && due[untried]:
-		return take(untried), &s.quick, 0
-	case s.slow.free() && due[untried]:
-		return take(untried), &s.slow, 0
+		return take(untried, &s.quick)
+	case s.slow.free() && due[untried] && !(due[silent] && turn[silent].Before(turn[untried])):
+		return take(untried, &s.slow)
 	case s.slow.free() && due[silent]:
-		return take(silent), &s.slow, 0
+		return take(silent, &s.slow)
 	}
 	return nil, nil, wait
 }
@@ -283,8 +271,10 @@ func (s *schedule) start(ctx context.Context, a *appointment, l *lane) {
 	})
 }
 
-// giveUp moves a round that takes long to the lane of those that do, even when
-// that is full: many targets that fail together must not fill the other.
+// giveUp has a round that takes long give its slot back: many targets that fail
+// together must not fill the lane. Nor do such rounds use the other one, which
+// somebody's targets that fail every other time would fill; as many slots as
+// there are every slowAfter, and the end of each round, bound them.
 func (s *schedule) giveUp(a *appointment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -292,8 +282,8 @@ func (s *schedule) giveUp(a *appointment) {
 		return
 	}
 	s.quick.used--
-	s.slow.used++
-	a.lane = &s.slow
+	s.overdue.used++
+	a.lane = &s.overdue
 	s.poke()
 }
 

@@ -216,8 +216,8 @@ func TestScheduleBounds(t *testing.T) {
 		time.Sleep(testInterval)
 		tt.schedule.mu.Lock()
 		defer tt.schedule.mu.Unlock()
-		if tt.quick.used != 0 || tt.slow.used != 0 {
-			t.Errorf("slots in use: %d, %d", tt.quick.used, tt.slow.used)
+		if tt.quick.used != 0 || tt.slow.used != 0 || tt.overdue.used != 0 {
+			t.Errorf("slots in use: %d, %d, %d", tt.quick.used, tt.slow.used, tt.overdue.used)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package k8swatch
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -65,16 +66,19 @@ func NewElector(o ElectorOptions) (*Elector, error) {
 		},
 		logger: o.Logger.With(zap.String("lease", o.Namespace+"/"+o.Lease)),
 	}
-	lock.answered.Store(time.Now().UnixNano())
+	lock.alive()
 	return &Elector{options: o, lock: lock}, nil
 }
 
 // Leading says whether this process leads now.
 func (e *Elector) Leading() bool { return e.leading.Load() }
 
-// Answered is when the hub last answered for the Lease, well or not, or when the
-// Elector was made. While it does not answer nobody can lead.
-func (e *Elector) Answered() time.Time { return time.Unix(0, e.lock.answered.Load()) }
+// Renewed is when the election was last seen to work: this process wrote the
+// Lease, or found that another one holds it and has written it; at first when
+// the Elector was made. An answer alone proves nothing: a hub that refuses every
+// renewal answers, and nobody leads. The time has a monotonic reading, so that a
+// clock that is set does not matter to its age.
+func (e *Elector) Renewed() time.Time { return *e.lock.renewed.Load() }
 
 // Run takes part until ctx ends, and then gives the Lease back. It calls
 // changed, never twice at a time, when Leading changed; the last call, with
@@ -159,11 +163,18 @@ func (e *Elector) set(leading bool, changed func()) {
 type reportingLock struct {
 	resourcelock.Interface
 	logger *zap.Logger
-	// answered is when the hub last answered, in nanoseconds since 1970.
-	answered atomic.Int64
+	renewed atomic.Pointer[time.Time]
 
 	mu      sync.Mutex
 	refused refusal
+	// seen is the Lease that was last read.
+	seen []byte
+}
+
+// alive takes note that somebody renews the Lease.
+func (l *reportingLock) alive() {
+	now := time.Now()
+	l.renewed.Store(&now)
 }
 
 // Get reads the Lease.
@@ -172,17 +183,38 @@ func (l *reportingLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRe
 	if apierrors.IsNotFound(err) {
 		return record, raw, err // it is to be created
 	}
+	if err == nil && l.moved(raw) && record.HolderIdentity != "" && record.HolderIdentity != l.Identity() {
+		l.alive()
+	}
 	return record, raw, l.report(ctx, err)
+}
+
+// moved says whether the Lease was written since it was last read, which the
+// first read cannot tell.
+func (l *reportingLock) moved(raw []byte) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.seen
+	l.seen = raw
+	return before != nil && !bytes.Equal(before, raw)
 }
 
 // Create makes the Lease.
 func (l *reportingLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.report(ctx, l.Interface.Create(ctx, record))
+	return l.wrote(ctx, l.Interface.Create(ctx, record))
 }
 
 // Update renews or takes the Lease.
 func (l *reportingLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.report(ctx, l.Interface.Update(ctx, record))
+	return l.wrote(ctx, l.Interface.Update(ctx, record))
+}
+
+// wrote takes the result of a write.
+func (l *reportingLock) wrote(ctx context.Context, err error) error {
+	if err == nil {
+		l.alive()
+	}
+	return l.report(ctx, err)
 }
 
 // report takes the result of a request.
@@ -191,7 +223,6 @@ func (l *reportingLock) report(ctx context.Context, err error) error {
 	if ctx.Err() != nil || !ok || fault == faultAway {
 		return err
 	}
-	l.answered.Store(time.Now().UnixNano())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -201,7 +232,7 @@ func (l *reportingLock) report(ctx context.Context, err error) error {
 		}
 		l.refused = refusal{}
 	case l.refused.due(time.Now()):
-		l.logger.Error("the hub does not let the proxy use the Lease of the leader election: while no replica leads, no status is written", errorText(err))
+		l.logger.Error("the hub does not let the proxy use the Lease of the leader election: while no replica leads, no status is written and each probes for itself", errorText(err))
 	}
 	return err
 }
