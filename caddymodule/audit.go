@@ -18,10 +18,11 @@ import (
 type auditor struct {
 	caddyhttp.ResponseWriterWrapper
 
-	logger *zap.Logger
-	start  time.Time
-	method string
-	client string
+	runtime *runtime
+	logger  *zap.Logger
+	start   time.Time
+	method  string
+	client  string
 
 	// Filled as the request is decided. None of it holds a credential.
 	// namespace and cluster are what the URL named, served is the cluster.
@@ -38,9 +39,10 @@ type auditor struct {
 	sent bool
 }
 
-func newAuditor(w http.ResponseWriter, r *http.Request, logger *zap.Logger) *auditor {
+func newAuditor(w http.ResponseWriter, r *http.Request, rt *runtime, logger *zap.Logger) *auditor {
 	return &auditor{
 		ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w},
+		runtime:               rt,
 		logger:                logger,
 		start:                 time.Now(),
 		method:                r.Method,
@@ -100,7 +102,7 @@ func (a *auditor) finish() {
 
 func (a *auditor) record(code int) {
 	elapsed := time.Since(a.start)
-	countRequest(a.served, code, elapsed)
+	a.runtime.countRequest(a.served, code, elapsed)
 	entry := a.logger.Check(zapcore.InfoLevel, "request")
 	if entry == nil {
 		return

@@ -54,6 +54,7 @@ type cluster struct {
 	// cannot be asked.
 	audience, idpFault *occasionalWarning
 	streams            *upstream.Group
+	requests           *requestCounts
 	// via is the pseudonym of this cluster in Via headers (URL-6); viaHTTP1 and
 	// viaHTTP2 are the entry of nearly all requests, shared between them.
 	via                string
@@ -80,6 +81,7 @@ func (rt *runtime) assemble(spec *k8swatch.Cluster, old *cluster) *cluster {
 		},
 		closed:   closedFor(spec),
 		entrance: wall{},
+		requests: rt.requestsOf(spec, old),
 		via:      viaPseudonym(spec),
 
 		assembled: time.Now(),

@@ -51,8 +51,8 @@ func newCostFixture(audit *zap.Logger) *costFixture {
 			Name: "alice", Groups: []string{"team-a", "a,b"}, Extra: map[string][]string{"example.com/session": {"s-1"}},
 		}}},
 		gate:    upstream.NewGate[probe.Verdict](nil),
-		streams: upstream.NewRegistry().NewGroup(),
-		via:     "proxyauth-0123456789abcdef", viaHTTP1: []string{"1.1 proxyauth-0123456789abcdef"},
+		streams: upstream.NewRegistry().NewGroup(), requests: new(requestCounts),
+		via: "proxyauth-0123456789abcdef", viaHTTP1: []string{"1.1 proxyauth-0123456789abcdef"},
 	}
 	c.gate.Observe(probe.Verdict{Trust: v1.TrustTrusted})
 	c.entrance = guarded(c.gate, c.probe)

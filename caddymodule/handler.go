@@ -89,7 +89,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 			return err
 		}
 	}
-	a := newAuditor(w, r, h.audit)
+	a := newAuditor(w, r, h.app.runtime, h.audit)
 	defer a.finish()
 
 	credential := credentialOf(r)

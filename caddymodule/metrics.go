@@ -3,8 +3,6 @@ package caddymodule
 import (
 	"cmp"
 	"errors"
-	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,10 +21,6 @@ var (
 		Name: "proxyauth_upstream_rejected_total",
 		Help: "Requests answered 502 because the cluster does not trust this proxy, by upstream mode.",
 	}, []string{"mode"})
-	requestsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "proxyauth_requests_total",
-		Help: "Requests by cluster and status code; unknown clusters have empty labels.",
-	}, []string{"namespace", "cluster", "code"})
 	requestDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "proxyauth_request_duration_seconds",
 		Help:    "Time from the request to the headers of its response.",
@@ -49,7 +43,7 @@ var (
 // collectors lists what every configuration registers.
 func collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		identityRefused, upstreamRejected, requestsTotal, requestDuration,
+		identityRefused, upstreamRejected, requestDuration,
 		authentications, tokenCache, tokenExchanges, liveCollector{},
 	}
 }
@@ -68,36 +62,14 @@ func registerMetrics(registry *prometheus.Registry) error {
 	return nil
 }
 
-// countRequest counts an answer; requests for unknown clusters have empty
-// labels, since their names are the client's to choose.
-func countRequest(c *cluster, code int, elapsed time.Duration) {
-	var namespace, name string
-	if c != nil {
-		namespace, name = c.spec.Key.Namespace, c.spec.Key.Name
-	}
-	requestsTotal.WithLabelValues(namespace, name, codeLabel(code)).Inc()
-	requestDuration.Observe(elapsed.Seconds())
-}
-
-// codeLabel is the status code, or "other" for one that HTTP does not know:
-// an apiserver must not choose how many series there are.
-func codeLabel(code int) string {
-	if http.StatusText(code) == "" && code != statusClientClosedRequest && code != 0 {
-		return "other"
-	}
-	return strconv.Itoa(code)
-}
-
-// forgetCluster removes the series of a cluster that is gone.
-func forgetCluster(namespace, name string) {
-	requestsTotal.DeletePartialMatch(prometheus.Labels{"namespace": namespace, "cluster": name})
-}
-
-// liveCollector reads trust and certificate expiry from the running clusters
-// when they are asked for, so that nothing stale is left of a deleted one.
+// liveCollector reads requests, trust and certificate expiry from the running
+// clusters when they are asked for, so that nothing stale is left of a deleted one.
 type liveCollector struct{}
 
 var (
+	requestsDesc = prometheus.NewDesc("proxyauth_requests_total",
+		"Requests by cluster and status code; unknown clusters have empty labels.",
+		[]string{"namespace", "cluster", "code"}, nil)
 	trustDesc = prometheus.NewDesc("proxyauth_upstream_trust",
 		"1 for the current verdict on whether the apiserver honours the proxy.",
 		[]string{"namespace", "cluster", "trust"}, nil)
@@ -107,17 +79,20 @@ var (
 )
 
 func (liveCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- requestsDesc
 	ch <- trustDesc
 	ch <- certExpiryDesc
 }
 
 func (liveCollector) Collect(ch chan<- prometheus.Metric) {
+	unknownRequests.collect(ch, "", "")
 	rt := currentRuntime()
 	if rt == nil {
 		return
 	}
 	now := time.Now()
 	for key, c := range rt.clusters() {
+		c.requests.collect(ch, key.Namespace, key.Name)
 		// A replica that does not lead asks once, and its word gets old (TRUST-1).
 		if trust := c.trust().Told(now); trust != "" {
 			ch <- prometheus.MustNewConstMetric(trustDesc, prometheus.GaugeValue, 1, key.Namespace, key.Name, string(trust))

@@ -87,6 +87,7 @@ func passthroughTo(t *testing.T, key k8swatch.Key, server *httptest.Server) *clu
 		streams: upstream.NewRegistry().NewGroup(),
 
 		entrance: wayIn{},
+		requests: new(requestCounts),
 	}
 	t.Cleanup(c.pair.Retire)
 	return c

@@ -296,7 +296,6 @@ func (rt *runtime) rebuild() time.Duration {
 		if after[key] == nil {
 			rt.compiler.Forget(key)
 			rt.statusOf.forget(key)
-			forgetCluster(key.Namespace, key.Name)
 		}
 	}
 	openStreams.follow(rt)
