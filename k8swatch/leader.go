@@ -162,7 +162,7 @@ func (e *Elector) set(leading bool, changed func()) {
 // away is told by who reads the objects.
 type reportingLock struct {
 	resourcelock.Interface
-	logger *zap.Logger
+	logger  *zap.Logger
 	renewed atomic.Pointer[time.Time]
 
 	mu      sync.Mutex
