@@ -35,14 +35,14 @@ func (s *share) due() time.Time {
 	return s.served
 }
 
-func (s *share) before(other *share) bool {
+func (s *share) Before(other *share) bool {
 	if order := s.due().Compare(other.due()); order != 0 {
 		return order < 0
 	}
 	return s.turn < other.turn
 }
 
-func (s *share) place() *int { return &s.index }
+func (s *share) Place() *int { return &s.index }
 
 func newQueue() *queue { return &queue{of: make(map[string]*share)} }
 
@@ -92,21 +92,21 @@ func (q *queue) take(now time.Time) *appointment {
 
 // byTurn is a heap.Interface whose elements know their place, -1 outside.
 type byTurn[T interface {
-	before(other T) bool
-	place() *int
+	Before(other T) bool
+	Place() *int
 }] []T
 
 func (h byTurn[T]) Len() int           { return len(h) }
-func (h byTurn[T]) Less(i, j int) bool { return h[i].before(h[j]) }
+func (h byTurn[T]) Less(i, j int) bool { return h[i].Before(h[j]) }
 
 func (h byTurn[T]) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	*h[i].place(), *h[j].place() = i, j
+	*h[i].Place(), *h[j].Place() = i, j
 }
 
 func (h *byTurn[T]) Push(x any) {
 	e := x.(T)
-	*e.place() = len(*h)
+	*e.Place() = len(*h)
 	*h = append(*h, e)
 }
 
@@ -115,6 +115,6 @@ func (h *byTurn[T]) Pop() any {
 	e := (*h)[last]
 	clear((*h)[last:])
 	*h = (*h)[:last]
-	*e.place() = -1
+	*e.Place() = -1
 	return e
 }

@@ -52,8 +52,8 @@ type appointment struct {
 	lane *lane
 }
 
-func (a *appointment) before(other *appointment) bool { return a.due.Before(other.due) }
-func (a *appointment) place() *int                    { return &a.index }
+func (a *appointment) Before(other *appointment) bool { return a.due.Before(other.due) }
+func (a *appointment) Place() *int                    { return &a.index }
 
 // schedule gives each cluster its own time, an interval after the last, a tenth
 // more or less, so that replicas and clusters that began together do not ask
