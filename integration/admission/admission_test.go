@@ -6,13 +6,17 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
 // API-1, API-3: one apiserver for all, since it takes longer to start than to
 // ask.
 func TestAPI1ApiserverAndValidatorAgree(t *testing.T) {
-	j := newJudges(t)
+	newJudges(t, kube.Options{}).everything(t)
+}
+
+func (j *judges) everything(t *testing.T) {
 	j.installCRD(t)
 	t.Run("cases", j.cases)
 	t.Run("rules", j.rules)

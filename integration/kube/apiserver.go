@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -45,7 +46,7 @@ type APIServer struct {
 // StartAPIServer starts an apiserver with its files below dir, and an etcd
 // when the options name none, and waits until RBAC's default roles are usable.
 func StartAPIServer(ctx context.Context, dir string, o Options) (*APIServer, error) {
-	binary, err := realtools.Path(ctx, realtools.KubeAPIServer, nil)
+	binary, err := realtools.Path(ctx, cmp.Or(o.APIServer, realtools.KubeAPIServer), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -1,8 +1,10 @@
 package kube
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"os"
 
 	"sigs.k8s.io/yaml"
 
@@ -48,6 +50,24 @@ func AuthenticationConfig(jwt ...v1.JWTAuthenticator) string {
 		panic(fmt.Sprintf("kube: writing an AuthenticationConfiguration: %v", err))
 	}
 	return string(y)
+}
+
+// oidcArgs are the flags with which an apiserver did it before there was an
+// AuthenticationConfiguration.
+func (l layout) oidcArgs(jwt *v1.JWTAuthenticator) ([]string, error) {
+	args := []string{"--oidc-issuer-url=" + jwt.Issuer.URL, "--oidc-client-id=" + jwt.Issuer.Audiences[0]}
+	if ca := jwt.Issuer.CertificateAuthority; ca != nil {
+		file := l.path("oidc.ca")
+		if err := os.WriteFile(file, []byte(*ca), 0o600); err != nil {
+			return nil, fmt.Errorf("writing the CA of the issuer: %w", err)
+		}
+		args = append(args, "--oidc-ca-file="+file)
+	}
+	// An empty user prefix is spelled "-": none at all would be the issuer's URL.
+	username, groups := jwt.ClaimMappings.Username, jwt.ClaimMappings.Groups
+	return append(args,
+		"--oidc-username-claim="+*username.Claim, "--oidc-username-prefix="+cmp.Or(*username.Prefix, "-"),
+		"--oidc-groups-claim="+*groups.Claim, "--oidc-groups-prefix="+*groups.Prefix), nil
 }
 
 func inCamelCase(value any) any {

@@ -8,12 +8,19 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/pki"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/process"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/realtools"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
 // Options shape one apiserver. The zero value is a cluster that trusts its
 // aggregation CA and a dedicated front-proxy CA for request headers, uses RBAC
 // and audits everything.
 type Options struct {
+	// APIServer is the program, of whatever version; zero is
+	// realtools.KubeAPIServer. AuthenticationConfig needs 1.30 and
+	// RequestHeader.UIDHeaders 1.32: an older one ends at once and names the flag
+	// that it does not know.
+	APIServer realtools.Tool
 	// Etcd is shared with other apiservers, each under its own prefix; nil
 	// starts one that ends with this apiserver, in the namespaces of Node.
 	Etcd *Etcd
@@ -23,6 +30,9 @@ type Options struct {
 	RequestHeader *RequestHeader
 	// AuthenticationConfig is the content of an --authentication-config file.
 	AuthenticationConfig string
+	// OIDC is an issuer in place of AuthenticationConfig, by the flags that every
+	// version has. Its first audience counts, and its claims with their prefixes.
+	OIDC *v1.JWTAuthenticator
 	// DNSNames are further names of the serving certificate, which always
 	// bears localhost, 127.0.0.1 and kubernetes.default.svc.
 	DNSNames []string
@@ -191,7 +201,11 @@ func (l layout) writeFiles(o Options) ([]string, error) {
 	if o.AuthenticationConfig != "" {
 		args = append(args, "--authentication-config="+l.path("authn.yaml"))
 	}
-	return args, nil
+	if o.OIDC == nil {
+		return args, nil
+	}
+	oidc, err := l.oidcArgs(o.OIDC)
+	return append(args, oidc...), err
 }
 
 // placementArgs depend on whether there is a node.

@@ -43,14 +43,25 @@ var (
 	ControllerGen         = Tool{Name: "controller-gen", Package: "sigs.k8s.io/controller-tools/cmd/controller-gen", Module: "sigs.k8s.io/controller-tools", Dir: "lint"}
 )
 
-// All lists every tool, the slow ones first.
+// The oldest apiservers that the product promises to work with: as hub 1.29, as
+// a cluster behind the proxy 1.28 too.
+var (
+	KubeAPIServer129 = Tool{Name: "kube-apiserver-1.29", Package: "k8s.io/kubernetes/cmd/kube-apiserver", Module: "k8s.io/kubernetes", Dir: "kubernetes-1.29", StampVersion: true}
+	KubeAPIServer128 = Tool{Name: "kube-apiserver-1.28", Package: "k8s.io/kubernetes/cmd/kube-apiserver", Module: "k8s.io/kubernetes", Dir: "kubernetes-1.28", StampVersion: true}
+)
+
+// All lists every tool that the short tests and the Makefile need, the slow ones
+// first.
 func All() []Tool {
 	return []Tool{KubeAPIServer, Kubectl, Kubelet, KubeControllerManager, KubeScheduler, KubeProxy, Helm, Etcd, Staticcheck, XCaddy, ControllerGen}
 }
 
+// Older lists the tools that the long tests need besides.
+func Older() []Tool { return []Tool{KubeAPIServer129, KubeAPIServer128} }
+
 // Named returns the tool of that name.
 func Named(name string) (Tool, bool) {
-	for _, t := range All() {
+	for _, t := range append(All(), Older()...) {
 		if t.Name == name {
 			return t, true
 		}

@@ -1,7 +1,7 @@
 // Command realtools builds the real programs that tests and the Makefile use
 // and prints where they are, one path a line.
 //
-//	realtools                      build all
+//	realtools                      build all that the short tests need
 //	realtools kubectl staticcheck  build these
 package main
 
@@ -18,9 +18,12 @@ import (
 
 func main() {
 	flag.Usage = func() {
-		fmt.Fprintln(os.Stderr, "usage: realtools [name ...]\n\nBuilds these programs when the cache lacks them, all without a name, and prints their paths:")
+		fmt.Fprintln(os.Stderr, "usage: realtools [name ...]\n\nBuilds these programs when the cache lacks them, and prints their paths:")
 		for _, t := range realtools.All() {
 			fmt.Fprintln(os.Stderr, "  "+t.Name)
+		}
+		for _, t := range realtools.Older() {
+			fmt.Fprintln(os.Stderr, "  "+t.Name+" (only when named)")
 		}
 	}
 	flag.Parse()

@@ -44,8 +44,15 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	etcd := kube.StartSharedEtcd(t)
-	w := &world{Hub: hub.Start(t, kube.Options{Etcd: etcd}), target: kube.Start(t, kube.Options{Etcd: etcd}), idp: oidc.Start(t, oidc.Options{})}
+	return newWorldOf(t, kube.Options{}, kube.Options{})
+}
+
+// newWorldOf is newWorld with these options of the two apiservers.
+func newWorldOf(t *testing.T, ofHub, ofTarget kube.Options) *world {
+	t.Helper()
+	ofHub.Etcd = kube.StartSharedEtcd(t)
+	ofTarget.Etcd = ofHub.Etcd
+	w := &world{Hub: hub.Start(t, ofHub), target: kube.Start(t, ofTarget), idp: oidc.Start(t, oidc.Options{})}
 	w.token = w.idp.Token(oidc.Alice, map[string]any{"exp": time.Now().Add(time.Hour).Unix()})
 	return w
 }

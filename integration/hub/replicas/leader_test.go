@@ -15,7 +15,10 @@ import (
 // REC-1, REC-2, TRUST-4, CRD-03: two replicas on one hub.
 func TestREC1TwoReplicas(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	twoReplicas(t, newWorld(t))
+}
+
+func twoReplicas(t *testing.T, w *world) {
 	a := w.replica(t, "proxy-a", nil)
 	b := w.replica(t, "proxy-b", nil)
 	for _, name := range []string{"prod", "gap"} {

@@ -19,14 +19,13 @@ import (
 // minutes.
 func TestREC2Outage(t *testing.T) {
 	t.Parallel()
-	outage(t, aloneAfter+45*time.Second)
+	outage(t, newWorld(t), aloneAfter+45*time.Second)
 }
 
 // aloneAfter is how long the hub is silent before each replica probes.
 const aloneAfter = 30 * time.Second
 
-func outage(t *testing.T, lasts time.Duration) {
-	w := newWorld(t)
+func outage(t *testing.T, w *world, lasts time.Duration) {
 	a, b, d := w.replica(t, "proxy-a", nil), w.replica(t, "proxy-b", nil), w.replica(t, "proxy-d", nil)
 	w.good(t, "prod", a, b, d)
 	w.WaitReady(t, namespace, "prod", "True/Serving")
