@@ -3,6 +3,7 @@
 package compat
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
@@ -84,6 +85,10 @@ func TestLongHub(t *testing.T) {
 	})
 	h.MustNotHaveBeenForbidden(t)
 	for _, e := range h.Requests(t, func(e *auditv1.Event) bool { return e.ResponseStatus != nil && e.ResponseStatus.Code >= 400 }) {
-		t.Logf("refused: %d %s %s: %s", e.ResponseStatus.Code, e.Verb, e.RequestURI, e.ResponseStatus.Message)
+		// A first list as a watch is tried, which 1.29 does not know.
+		asWatch := e.ResponseStatus.Code == http.StatusUnprocessableEntity && strings.Contains(e.ResponseStatus.Message, "sendInitialEvents")
+		if !asWatch && e.ResponseStatus.Code != http.StatusNotFound {
+			t.Errorf("refused: %d %s %s: %s", e.ResponseStatus.Code, e.Verb, e.RequestURI, e.ResponseStatus.Message)
+		}
 	}
 }

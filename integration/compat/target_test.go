@@ -181,6 +181,7 @@ func clientCert(t *testing.T, w *world) {
 		header.Set("User-Agent", "client_cert")
 		return kube.MustWhoAmI(t, client, px.ClusterURL(ns, name), header)
 	}
+	px.MustCluster(t, ns, "identity", func(*proxy.ClusterStatus) bool { return true })
 	if r := ask("identity"); r.Code != http.StatusServiceUnavailable || r.Status.Message != "this cluster is not ready: ClientCertIsIdentity" {
 		t.Errorf("%d %q %s", r.Code, r.User.Username, r.Status.Message)
 	}

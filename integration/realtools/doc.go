@@ -10,6 +10,8 @@
 // carries the version and a digest of everything that shapes the build, so a
 // changed pin gives a new file and never a stale one.
 //
+// Older apiservers are built for the long tests alone (Older).
+//
 // Builds are serialised between processes by a file lock: the first one to
 // come builds, the others wait and find the file. Its sources come through the
 // Go module proxy alone, and go.sum vouches for them.
