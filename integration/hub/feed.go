@@ -48,12 +48,11 @@ func Follow[T any](tb testing.TB, h *Hub, path string) *Feed[T] {
 	started, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		for first := true; ctx.Err() == nil; first = false {
+		begin := sync.OnceFunc(func() { close(started) })
+		for ctx.Err() == nil {
 			resp, err := watch(ctx, client, h.URL+path)
 			if err == nil {
-				if first {
-					close(started)
-				}
+				begin()
 				err = f.read(resp.Body)
 				resp.Body.Close()
 			}
@@ -75,17 +74,25 @@ func Follow[T any](tb testing.TB, h *Hub, path string) *Feed[T] {
 	return f
 }
 
+// refusedFor is how long an apiserver may refuse a watch: for a moment it answers
+// 429 when a CRD has changed, and 404 or 503 for less.
+const refusedFor = time.Minute
+
 func watch(ctx context.Context, client *http.Client, url string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"?watch=1", nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := client.Do(req)
-	if err == nil && resp.StatusCode != http.StatusOK {
+	for deadline := time.Now().Add(refusedFor); ; time.Sleep(100 * time.Millisecond) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"?watch=1", nil)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := client.Do(req)
+		if err != nil || resp.StatusCode == http.StatusOK {
+			return resp, err
+		}
 		resp.Body.Close()
-		err = errors.New(resp.Status)
+		if ctx.Err() != nil || time.Now().After(deadline) {
+			return nil, errors.New(resp.Status)
+		}
 	}
-	return resp, err
 }
 
 // read notes the events of one watch.
