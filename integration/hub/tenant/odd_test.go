@@ -27,12 +27,13 @@ func oddObjects(w *world) {
 	full := func(text string) string { return strings.Repeat(text, almostMiB/len(text)) }
 	contents := map[string]string{
 		"many-cas":  full(string(up.ServerCA.PEM)),
+		"a-bundle":  strings.Repeat(string(up.ServerCA.PEM), 300),
 		"begins":    full("-----BEGIN CERTIFICATE-----\n"),
 		"headers":   full("-----BEGIN CERTIFICATE-----\nA: b\n"),
 		"blocks":    full("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
 		"whispered": whispered[0] + full(whispered[0]),
 	}
-	want := map[string]string{"many-cas": "True/Serving"}
+	want := map[string]string{"a-bundle": "True/Serving"}
 	var objects []any
 	add := func(name string, cert *v1.CertSource) {
 		c := w.passthrough(mine, "odd-"+name, up)
