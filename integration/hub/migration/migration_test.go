@@ -31,7 +31,10 @@ func TestMain(m *testing.M) {
 // and what else the status can say, beside it.
 func TestREC7Migration(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, byJwtAuthenticators, true)
+	wholeWay(t, newWorld(t, byJwtAuthenticators, true))
+}
+
+func wholeWay(t *testing.T, w *world) {
 	users := w.walk(t, []scene{
 		{"a name too long", nameTooLong},
 		{"notices", notices},

@@ -16,6 +16,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/oidc"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/pki"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/proxy"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/realtools"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
@@ -70,13 +71,22 @@ const settings = "probe_interval 5s\nupstream_client_ttl 2s"
 // newWorld starts a world. Users reach main and flags, and in a wide one the hub.
 func newWorld(t *testing.T, v validator, wide bool) *world {
 	t.Helper()
+	return newWorldOf(t, v, wide, realtools.KubeAPIServer, realtools.KubeAPIServer)
+}
+
+// newWorldOf is newWorld with these versions of the hub, and of main and flags.
+func newWorldOf(t *testing.T, v validator, wide bool, ofHub, ofTargets realtools.Tool) *world {
+	t.Helper()
 	w := &world{ctx: context.Background(), idp: oidc.Start(t, oidc.Options{}), validator: v}
 	var err error
 	if w.pki, err = kube.NewPKI(); err != nil {
 		t.Fatal(err)
 	}
-	o := kube.Options{Etcd: kube.StartSharedEtcd(t), PKI: w.pki, AuthenticationConfig: kube.AuthenticationConfig(proxy.Authenticator(w.idp))}
-	w.main, w.hub, w.flags = kube.Start(t, o), hub.Start(t, o), kube.Start(t, o)
+	jwt := proxy.Authenticator(w.idp)
+	o := kube.Options{APIServer: ofTargets, Etcd: kube.StartSharedEtcd(t), PKI: w.pki, OIDC: &jwt}
+	w.main, w.flags = kube.Start(t, o), kube.Start(t, o)
+	o.APIServer = ofHub
+	w.hub = hub.Start(t, o)
 	w.targets = []*kube.APIServer{w.main, w.flags}
 	if wide {
 		w.targets = append(w.targets, w.hub.APIServer)
