@@ -47,7 +47,7 @@ integration: build
 
 .PHONY: test-long
 test-long: build ## What needs over three minutes alone: streams, attacks and reloads against a race-enabled proxy
-	@# Half an hour of building the first time.
+	@# Ten minutes of building the first time, which go test would be silent about.
 	$(TOOLS) kube-apiserver-1.28 kube-apiserver-1.29 >/dev/null
 	cd integration && go test -count=1 -timeout 60m -tags long -run Long ./...
 	cd integration && PROXYAUTH_RACE=1 go test -race -count=1 -timeout 60m ./hostile/... ./lifecycle/...
