@@ -20,7 +20,7 @@ import (
 )
 
 // writing is a Reconciler whose hub answers as a test says: faults are forced
-// here, what a real apiserver does is tested in integration/hub.
+// here, what a real apiserver does is tested in integration/suites/hub.
 type writing struct {
 	*Reconciler
 	t *testing.T

@@ -93,7 +93,7 @@
 //
 // plugin/pkg/authenticator/token/oidc/oidc.go and
 // pkg/authentication/request/{bearertoken,websocket}, as --authentication-config
-// sets them up, against this package. integration/differential gives the same
+// sets them up, against this package. integration/suites/identity/differential gives the same
 // bearers to both, and fails when they differ in what is not said here, or no
 // longer differ in what is.
 //

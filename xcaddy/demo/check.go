@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/kube"
 )
 
 // checkLimit bounds one command of the checks.

@@ -12,10 +12,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/oidc"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/process"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/realtools"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/kube"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/oidc"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/process"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/realtools"
 )
 
 // The cluster's name behind the proxy, and the prefix of its users.

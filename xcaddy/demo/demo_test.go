@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/realtools"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/kube"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/realtools"
 )
 
 // limit bounds what a test waits for, on a loaded machine too.

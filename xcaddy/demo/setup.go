@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/kube"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/oidc"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/proxy"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/kube"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/oidc"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/proxy"
 )
 
 //go:embed manifests

@@ -13,7 +13,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/realtools"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/realtools"
 )
 
 func main() {

@@ -1,0 +1,99 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/process"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/realtools"
+)
+
+// Etcd is a running etcd with one member.
+type Etcd struct {
+	// URL is the client URL, without TLS: it listens on 127.0.0.1 only.
+	URL string
+
+	proc *process.Process
+	mu   sync.Mutex
+	next int
+}
+
+// startAttempts is how often a server is started anew when another process
+// took its port between the choice and the listen.
+const startAttempts = 5
+
+// startTimeout bounds one attempt; loaded machines are slow.
+const startTimeout = 90 * time.Second
+
+// StartEtcd starts etcd with its data below dir.
+func StartEtcd(ctx context.Context, dir string) (*Etcd, error) { return startEtcdIn(ctx, dir, nil) }
+
+func startEtcdIn(ctx context.Context, dir string, ns *process.Namespaces) (*Etcd, error) {
+	binary, err := realtools.Path(ctx, realtools.Etcd, nil)
+	if err != nil {
+		return nil, err
+	}
+	return retry(ctx, "etcd", func(ctx context.Context, attempt int) (*Etcd, *process.Process, error) {
+		return startEtcd(ctx, binary, filepath.Join(dir, "etcd-"+strconv.Itoa(attempt)), ns)
+	})
+}
+
+func startEtcd(ctx context.Context, binary, dir string, ns *process.Namespaces) (*Etcd, *process.Process, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, nil, err
+	}
+	client, err := process.FreePort()
+	if err != nil {
+		return nil, nil, err
+	}
+	peer, err := process.FreePort()
+	if err != nil {
+		return nil, nil, err
+	}
+	clientURL := fmt.Sprintf("http://127.0.0.1:%d", client)
+	peerURL := fmt.Sprintf("http://127.0.0.1:%d", peer)
+	proc, err := process.Start(process.Options{
+		Path: binary,
+		Args: []string{
+			"--name=test", "--data-dir=" + filepath.Join(dir, "data"),
+			"--listen-client-urls=" + clientURL, "--advertise-client-urls=" + clientURL,
+			"--listen-peer-urls=" + peerURL, "--initial-advertise-peer-urls=" + peerURL,
+			"--initial-cluster=test=" + peerURL,
+			// Nothing here must survive a crash of the machine.
+			"--unsafe-no-fsync", "--log-level=warn",
+		},
+		Env:        cleanEnv(dir),
+		Dir:        dir,
+		LogFile:    filepath.Join(dir, "log"),
+		Namespaces: ns,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	e := &Etcd{URL: clientURL, proc: proc}
+	plain := &http.Client{Transport: &http.Transport{DialContext: ns.DialContext}}
+	defer plain.CloseIdleConnections()
+	return e, proc, poll(ctx, proc, func(ctx context.Context) error {
+		return getOK(ctx, plain, clientURL+"/health")
+	})
+}
+
+// Stop ends etcd. Stop the apiservers first: they wait for it.
+func (e *Etcd) Stop() { e.proc.Stop(5 * time.Second) }
+
+// PID is the process id.
+func (e *Etcd) PID() int { return e.proc.PID() }
+
+// prefix is a part of etcd that no other apiserver of this Etcd uses.
+func (e *Etcd) prefix() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.next++
+	return fmt.Sprintf("/registry-%d", e.next)
+}

@@ -1,0 +1,107 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/process"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/realtools"
+)
+
+// Result is how a kubectl ended.
+type Result struct {
+	Stdout, Stderr string
+	ExitCode       int
+}
+
+// Kubectl runs real kubectl commands with one kubeconfig and a HOME of its
+// own, so that neither settings nor caches of the caller play a part.
+type Kubectl struct {
+	Kubeconfig string
+	// Home holds kubectl's caches; each caller that must not see cached
+	// discovery takes a new one.
+	Home string
+	// Env is added to the environment.
+	Env []string
+	// Stdin is given to each command; nil is empty.
+	Stdin []byte
+	// Namespaces to run in; nil means those of this process.
+	Namespaces *process.Namespaces
+}
+
+// Run runs one command to its end. The error is about running it at all: a
+// command that fails is a Result with its exit code.
+func (k Kubectl) Run(ctx context.Context, args ...string) (Result, error) {
+	cmd, err := k.Command(ctx, args...)
+	if err != nil {
+		return Result{}, err
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(k.Stdin), &stdout, &stderr
+	err = k.Namespaces.Do(cmd.Run)
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return Result{}, fmt.Errorf("running kubectl: %w", err)
+	}
+	if ctx.Err() != nil {
+		return Result{}, fmt.Errorf("running kubectl: %w\n%s%s", ctx.Err(), stdout.String(), stderr.String())
+	}
+	return Result{Stdout: stdout.String(), Stderr: stderr.String(), ExitCode: cmd.ProcessState.ExitCode()}, nil
+}
+
+// Command is a kubectl to be started by the caller, for what streams, within
+// k.Namespaces.Do when there are such. It ends with the context.
+func (k Kubectl) Command(ctx context.Context, args ...string) (*exec.Cmd, error) {
+	binary, err := realtools.Path(ctx, realtools.Kubectl, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(k.Home, 0o700); err != nil {
+		return nil, fmt.Errorf("making the home of kubectl: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Env = append(append(cleanEnv(k.Home), "KUBECONFIG="+k.Kubeconfig), k.Env...)
+	cmd.Dir = k.Home
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGKILL) }
+	return cmd, nil
+}
+
+// Access is what a kubeconfig holds about one server and one user.
+type Access struct {
+	// Server is the URL, the path of the cluster behind the proxy included.
+	Server string
+	// CA is PEM; empty means the system roots.
+	CA []byte
+	// Token is sent as a bearer, ClientCert and ClientKey (PEM) are presented.
+	Token                 string
+	ClientCert, ClientKey []byte
+	// Namespace of the context; empty means default.
+	Namespace string
+}
+
+// WriteKubeconfig writes a kubeconfig with one context.
+func WriteKubeconfig(file string, a Access) error {
+	cfg := clientcmdapi.NewConfig()
+	cfg.Clusters["test"] = &clientcmdapi.Cluster{Server: a.Server, CertificateAuthorityData: a.CA}
+	cfg.AuthInfos["test"] = &clientcmdapi.AuthInfo{Token: a.Token, ClientCertificateData: a.ClientCert, ClientKeyData: a.ClientKey}
+	cfg.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test", Namespace: a.Namespace}
+	cfg.CurrentContext = "test"
+	if err := clientcmd.WriteToFile(*cfg, file); err != nil {
+		return fmt.Errorf("writing a kubeconfig: %w", err)
+	}
+	return nil
+}
+
+func (a *APIServer) writeKubeconfig() error {
+	return WriteKubeconfig(a.Kubeconfig, Access{
+		Server: a.URL, CA: a.PKI.ServerCA.PEM, ClientCert: a.admin.CertPEM, ClientKey: a.admin.KeyPEM,
+	})
+}
