@@ -3,7 +3,6 @@ package caddymodule
 import (
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -229,14 +228,6 @@ func findApp(ctx caddy.Context) (*App, error) {
 		return nil, err
 	}
 	return mod.(*App), nil
-}
-
-// checkDirectory finds at once what would make Start fail.
-func checkDirectory(path string) error {
-	if _, err := os.ReadDir(path); err != nil {
-		return fmt.Errorf("reading the directory of clusters: %w", err)
-	}
-	return nil
 }
 
 // Interface guards.

@@ -55,7 +55,7 @@ func statusCommand() *cobra.Command {
 
 func runStatus(flags caddycmd.Flags, out io.Writer) error {
 	format := flags.String("output")
-	if err := oneOf("output", format, "table", "json"); err != nil {
+	if err := oneOf("table", "json")("output", []string{format}); err != nil {
 		return err
 	}
 	address, err := caddycmd.DetermineAdminAPIAddress(flags.String("address"), nil, flags.String("config"), flags.String("adapter"))

@@ -10,38 +10,42 @@ import (
 	"github.com/caddyserver/caddy/v2"
 )
 
-// Duration is a span of time longer than zero, as it was written: a number of
-// whole seconds (`300` or `"300"`), or a duration string as Caddy reads it
-// (`"5m"`, `"1d"`). It is read with the options, so that an error names the
-// option; the empty one is an option that is absent.
+// Duration is a span of time longer than zero, written as Caddy writes one in
+// JSON: a string (`"5m"`, `"1d"`) or a number of nanoseconds. It is kept as it
+// was written and read with the other options, so that an error names the
+// option. An empty Duration is an option that is absent.
 type Duration string
 
-// parseDuration reads a duration and refuses one that is not positive.
-func parseDuration(s string) (time.Duration, error) {
-	var d time.Duration
-	if n, err := strconv.ParseInt(s, 10, 32); err == nil {
-		d = time.Duration(n) * time.Second
-	} else if d, err = caddy.ParseDuration(s); err != nil {
-		return 0, fmt.Errorf("%q is neither a duration nor whole seconds", s)
-	}
-	if d <= 0 {
-		return 0, fmt.Errorf("%q is not longer than zero: leave the option out for its default", s)
-	}
-	return d, nil
-}
-
-// UnmarshalJSON takes whole seconds or a string. An empty string would pass for
-// an option that is absent.
+// UnmarshalJSON refuses an empty string, which would pass for an option that is
+// absent.
 func (d *Duration) UnmarshalJSON(b []byte) error {
-	s := string(b)
+	text := string(b)
 	if len(b) > 0 && b[0] == '"' {
-		if err := json.Unmarshal(b, &s); err != nil {
+		if err := json.Unmarshal(b, &text); err != nil {
 			return err
 		}
 	}
-	if s == "" {
+	if text == "" {
 		return errors.New("a duration is empty: leave the option out for its default")
 	}
-	*d = Duration(s)
+	*d = Duration(text)
 	return nil
+}
+
+// parseDuration reads a duration that must be longer than zero. A whole number
+// without a unit counts seconds in the Caddyfile and in the environment, and
+// nanoseconds in JSON.
+func parseDuration(text, unit string) (time.Duration, error) {
+	withUnit := text
+	if _, err := strconv.Atoi(text); err == nil {
+		withUnit += map[string]string{"seconds": "s", "nanoseconds": "ns"}[unit]
+	}
+	d, err := caddy.ParseDuration(withUnit)
+	if err != nil {
+		return 0, fmt.Errorf("%q is neither a duration nor whole %s", text, unit)
+	}
+	if d <= 0 {
+		return 0, fmt.Errorf("%q is not longer than zero: leave the option out for its default", text)
+	}
+	return d, nil
 }

@@ -9,16 +9,18 @@ import (
 	"github.com/caddyserver/caddy/v2"
 )
 
-// Section 15: a duration, or whole seconds. What is none, zero or less is an
-// error that names the option, never its default.
+// Section 15: in JSON a duration is written as in all of Caddy, a string or
+// nanoseconds. What is none, zero or less is an error that names the option,
+// never its default.
 func TestDuration(t *testing.T) {
 	for in, want := range map[string]time.Duration{
-		`"300s"`: 300 * time.Second,
-		`"300"`:  300 * time.Second,
-		`300`:    300 * time.Second,
-		`"5m"`:   5 * time.Minute,
-		`"1d"`:   24 * time.Hour,
-		`"0"`:    0, `"0s"`: 0, `"-1s"`: 0, `0`: 0, `-0`: 0, `null`: 0, `"x"`: 0, `1.5`: 0, `{}`: 0, `"99999999999"`: 0,
+		`"300s"`:       300 * time.Second,
+		`300000000000`: 300 * time.Second,
+		`"5m"`:         5 * time.Minute,
+		`"1d"`:         24 * time.Hour,
+		// Seconds in an older configuration are an error, not nanoseconds.
+		`300`: 0, `"300"`: 0,
+		`"0"`: 0, `"0s"`: 0, `"-1s"`: 0, `0`: 0, `-0`: 0, `null`: 0, `"x"`: 0, `1.5`: 0, `{}`: 0, `"99999999999999999999"`: 0,
 	} {
 		for _, option := range []string{"upstream_client_ttl", "token_cache_ttl", "probe_interval"} {
 			t.Run(option+" "+in, func(t *testing.T) {
@@ -49,5 +51,16 @@ func TestDuration(t *testing.T) {
 	var d Duration
 	if err := json.Unmarshal([]byte(`""`), &d); err == nil || !strings.Contains(err.Error(), "a duration is empty") {
 		t.Errorf("an empty duration: %v", err)
+	}
+}
+
+// A number without a unit counts seconds in the Caddyfile and the environment.
+func TestParseDuration(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"300": 300 * time.Second, "300s": 300 * time.Second, "1d": 24 * time.Hour, "99999999999": 0, "0": 0, "-0": 0, "1.5": 0, "": 0,
+	} {
+		if got, err := parseDuration(text, "seconds"); got != want || (err == nil) != (want > 0) {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
 	}
 }

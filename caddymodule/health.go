@@ -82,7 +82,7 @@ func parseHealth(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 }
 
 // UnmarshalCaddyfile reads the directive's name and nothing more.
-func (*Health) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return nameOnly(d) }
+func (*Health) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return unmarshalBlock(d, nil) }
 
 // Interface guards.
 var (

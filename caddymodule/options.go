@@ -19,6 +19,8 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
+var errTwoSources = errors.New("kubernetes and directory exclude each other: set exactly one")
+
 // Values of audience_validation (AUTH-7).
 const (
 	audienceEnforce = "enforce"
@@ -59,32 +61,114 @@ func (o runtimeOptions) key() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// options fills in defaults and the environment, and checks everything that
-// can be checked without I/O.
+// table lists the options of the global option proxyauth, in the order of their
+// names. The values to use go to o, and to fields of the app where they belong
+// to this configuration alone.
+//
+// A new option is a field of App with its documentation, a row here, a row in
+// docs/reference.md, and its use. Tests hold the three lists to each other.
+func (a *App) table(o *runtimeOptions) []option {
+	return []option{
+		{
+			name: "allowed_modes", value: set(&a.AllowedModes, &o.AllowedModes), check: checkModes,
+			fallback: string(v1.ModePassthrough),
+		},
+		{
+			name: "audience_validation", value: text(&a.AudienceValidation, &o.AudienceValidation),
+			check:    oneOf(audienceEnforce, audienceWarn, audienceOff),
+			variable: "OIDC_AUDIENCE_VALIDATION", fallback: audienceEnforce,
+		},
+		{name: "denied_targets", planned: true},
+		{name: "directory", value: text(&a.Directory, &o.Directory)},
+		{name: "disable_validation", planned: true},
+		{
+			name: "impersonation", value: text(&a.Impersonation, &a.impersonation),
+			check:    oneOf(string(impersonationStrip), string(impersonationDeny), string(impersonationForward)),
+			fallback: string(impersonationStrip),
+		},
+		{name: "kubernetes", block: &block{
+			open: func() []option {
+				a.Kubernetes = new(KubernetesSource)
+				return a.kubernetesTable(o)
+			},
+			table: func() []option { return a.kubernetesTable(o) },
+		}},
+		namespaceOption(&a.Namespace, &o.Namespace),
+		{name: "portal", planned: true},
+		{
+			// The minimum keeps a typing error (`1ms`) from flooding the apiservers.
+			name: "probe_interval", value: duration(&a.ProbeInterval, &o.ProbeInterval, time.Second),
+			fallback: "60s",
+		},
+		{name: "proxy_cookies", value: onOff(&a.ProxyCookies, &a.keepCookies), check: oneOf("on", "off"), fallback: "off"},
+		{name: "public_ca", value: text[string](&a.PublicCA, nil)},
+		{name: "public_url", value: text[string](&a.PublicURL, nil), check: checkPublicURL},
+		{name: "redis", planned: true},
+		{
+			name: "reference_namespaces", value: set(&a.ReferenceNamespaces, &o.ReferenceNamespaces),
+			check: namespaces("namespace"),
+		},
+		{
+			name: "token_cache_ttl", value: duration(&a.TokenCacheTTL, &o.TokenCacheTTL, minTTL),
+			variable: "OIDC_TOKEN_CACHE_TTL", fallback: "30s",
+		},
+		{
+			name: "upstream_client_ttl", value: duration(&a.UpstreamClientTTL, &o.UpstreamClientTTL, minTTL),
+			variable: "PROXY_UPSTREAM_CLIENT_TTL", fallback: "300s",
+		},
+		{name: "vault", planned: true},
+	}
+}
+
+// kubernetesTable lists the options of the block kubernetes, if there is one.
+func (a *App) kubernetesTable(o *runtimeOptions) []option {
+	if a.Kubernetes == nil {
+		return nil
+	}
+	given, used := a.Kubernetes, new(KubernetesSource)
+	o.Kubernetes = used
+	return []option{
+		{name: "kubeconfig", value: text(&given.Kubeconfig, &used.Kubeconfig)},
+		{
+			name: "watch_namespaces", value: set(&given.WatchNamespaces, &used.WatchNamespaces),
+			check: namespaces("kubernetes watch_namespaces"),
+		},
+		{
+			name: "leader_election", value: text(&given.LeaderElection, &used.LeaderElection),
+			check:    kubernetesNames("kubernetes leader_election", validation.IsDNS1123Subdomain),
+			fallback: "proxyauthk8s",
+		},
+		{name: "object_selector", planned: true},
+	}
+}
+
+// electionOff, in place of the name of a Lease, has this process act as the
+// leader.
+const electionOff = "off"
+
+// minTTL catches a number in JSON that was meant to be seconds: it counts
+// nanoseconds.
+const minTTL = time.Millisecond
+
+// options fills in the environment and the defaults, and checks all that can be
+// checked without asking another machine.
 func (a *App) options() (runtimeOptions, error) {
 	if err := a.checkSource(); err != nil {
 		return runtimeOptions{}, err
 	}
-	o := runtimeOptions{
-		Directory:           a.Directory,
-		Namespace:           a.ownNamespace(),
-		ReferenceNamespaces: slices.Compact(slices.Sorted(slices.Values(a.ReferenceNamespaces))),
+	var o runtimeOptions
+	err := fillOptions(a.table(&o))
+	if a.Kubernetes != nil {
+		err = errors.Join(err, checkKubeconfig(a.Kubernetes.Kubeconfig))
 	}
-	var errs []error
-	for _, ns := range append([]string{o.Namespace}, o.ReferenceNamespaces...) {
-		if problems := validation.IsDNS1123Label(ns); len(problems) > 0 {
-			errs = append(errs, fmt.Errorf("namespace %q: %s", ns, problems[0]))
-		}
-	}
-	errs = append(errs, a.readKubernetes(&o), a.readAudience(&o), a.readModes(&o), a.readPolicies(), a.readDurations(&o), checkPublicURL(a.PublicURL))
-	return o, errors.Join(errs...)
+	return o, err
 }
 
 // checkSource demands exactly one source.
 func (a *App) checkSource() error {
 	switch {
 	case a.Kubernetes != nil && a.Directory != "":
-		return errors.New("proxyauth: kubernetes and directory exclude each other: set exactly one")
+		return fmt.Errorf("proxyauth: %w", errTwoSources)
 	case a.Kubernetes != nil:
 		return nil
 	case a.Directory == "":
@@ -93,152 +177,58 @@ func (a *App) checkSource() error {
 	return checkDirectory(a.Directory)
 }
 
-const (
-	// defaultLease is the Lease of the leader election.
-	defaultLease = "proxyauthk8s"
-	// electionOff has this process act as the leader.
-	electionOff = "off"
-)
+// checkDirectory reports what would make Start fail.
+func checkDirectory(path string) error {
+	if _, err := os.ReadDir(path); err != nil {
+		return fmt.Errorf("reading the directory of clusters: %w", err)
+	}
+	return nil
+}
 
-// readKubernetes checks the source's options, and that a kubeconfig that is
-// named can be used; whether there is a hub shows when it is asked.
-func (a *App) readKubernetes(o *runtimeOptions) error {
-	if a.Kubernetes == nil {
+// checkKubeconfig reads a kubeconfig that is given. Whether an API answers is
+// found out when it is first asked.
+func checkKubeconfig(path string) error {
+	if path == "" {
 		return nil
 	}
-	k := &KubernetesSource{
-		Kubeconfig:      a.Kubernetes.Kubeconfig,
-		WatchNamespaces: slices.Compact(slices.Sorted(slices.Values(a.Kubernetes.WatchNamespaces))),
-		LeaderElection:  cmp.Or(a.Kubernetes.LeaderElection, defaultLease),
-	}
-	o.Kubernetes = k
-	var errs []error
-	for _, ns := range k.WatchNamespaces {
-		if problems := validation.IsDNS1123Label(ns); len(problems) > 0 {
-			errs = append(errs, fmt.Errorf("kubernetes watch_namespaces %q: %s", ns, problems[0]))
-		}
-	}
-	if problems := validation.IsDNS1123Subdomain(k.LeaderElection); len(problems) > 0 {
-		errs = append(errs, fmt.Errorf("kubernetes leader_election %q: %s", k.LeaderElection, problems[0]))
-	}
-	if k.Kubeconfig != "" {
-		_, err := k8swatch.LoadKubernetesConfig(k.Kubeconfig)
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	_, err := k8swatch.LoadKubernetesConfig(path)
+	return err
 }
 
-// inClusterNamespace is where a pod finds its own namespace.
-const inClusterNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-
-func (a *App) ownNamespace() string {
-	own := cmp.Or(a.Namespace, os.Getenv("POD_NAMESPACE"))
-	if own == "" {
-		if b, err := os.ReadFile(inClusterNamespace); err == nil {
-			own = strings.TrimSpace(string(b))
-		}
+// namespaceOption is the option for the proxy's own namespace.
+func namespaceOption(field, used *string) option {
+	return option{
+		name: "namespace", value: text(field, used), check: namespaces("namespace"),
+		variable: "POD_NAMESPACE", fallback: podNamespace(),
 	}
-	return cmp.Or(own, "proxyauth")
 }
 
-func (a *App) readAudience(o *runtimeOptions) error {
-	const env = "OIDC_AUDIENCE_VALIDATION"
-	name, value := "audience_validation", a.AudienceValidation
-	if fromEnv := os.Getenv(env); value == "" && fromEnv != "" {
-		name, value = "environment variable "+env, fromEnv
+// podNamespace returns the namespace of the pod in which this process runs, and
+// outside of a pod `proxyauth`.
+func podNamespace() string {
+	b, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+	if err != nil {
+		return "proxyauth"
 	}
-	o.AudienceValidation = cmp.Or(value, audienceEnforce)
-	return oneOf(name, o.AudienceValidation, audienceEnforce, audienceWarn, audienceOff)
+	return cmp.Or(strings.TrimSpace(string(b)), "proxyauth")
 }
 
-func (a *App) readModes(o *runtimeOptions) error {
-	if len(a.AllowedModes) == 0 {
-		o.AllowedModes = []v1.UpstreamMode{v1.ModePassthrough}
-		return nil
+func checkModes(name string, modes []string) error {
+	if err := oneOf(string(v1.ModePassthrough), string(v1.ModeFrontProxy))(name, modes); err != nil {
+		return err
 	}
-	for _, m := range a.AllowedModes {
-		if err := oneOf("allowed_modes", m, string(v1.ModePassthrough), string(v1.ModeFrontProxy)); err != nil {
-			return err
-		}
-		o.AllowedModes = append(o.AllowedModes, v1.UpstreamMode(m))
-	}
-	slices.Sort(o.AllowedModes)
-	o.AllowedModes = slices.Compact(o.AllowedModes)
-	if !slices.Contains(o.AllowedModes, v1.ModePassthrough) {
+	if !slices.Contains(modes, string(v1.ModePassthrough)) {
 		return errors.New("allowed_modes must contain Passthrough")
 	}
 	return nil
 }
 
-// readPolicies reads what belongs to this configuration and not to the runtime.
-func (a *App) readPolicies() error {
-	a.impersonation = impersonationPolicy(cmp.Or(a.Impersonation, string(impersonationStrip)))
-	cookies := cmp.Or(a.ProxyCookies, "off")
-	a.keepCookies = cookies == "on"
-	return errors.Join(
-		oneOf("impersonation", string(a.impersonation),
-			string(impersonationStrip), string(impersonationDeny), string(impersonationForward)),
-		oneOf("proxy_cookies", cookies, "on", "off"))
-}
-
-func (a *App) readDurations(o *runtimeOptions) error {
-	var errs []error
-	for _, d := range []struct {
-		into  *time.Duration
-		value Duration
-		name  string
-		env   string
-		def   time.Duration
-	}{
-		{&o.UpstreamClientTTL, a.UpstreamClientTTL, "upstream_client_ttl", "PROXY_UPSTREAM_CLIENT_TTL", 300 * time.Second},
-		{&o.TokenCacheTTL, a.TokenCacheTTL, "token_cache_ttl", "OIDC_TOKEN_CACHE_TTL", 30 * time.Second},
-		{&o.ProbeInterval, a.ProbeInterval, "probe_interval", "", 60 * time.Second},
-	} {
-		name, text := d.name, string(d.value)
-		if d.env != "" && text == "" {
-			name, text = "environment variable "+d.env, os.Getenv(d.env)
+func checkPublicURL(name string, values []string) error {
+	for _, value := range values {
+		u, err := url.Parse(strings.NewReplacer("{namespace}", "namespace", "{name}", "name").Replace(value))
+		if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+			return fmt.Errorf("%s must be an https:// URL without user, query and fragment", name)
 		}
-		*d.into = d.def
-		if text == "" {
-			continue
-		}
-		value, err := parseDuration(text)
-		if err == nil && d.name == "probe_interval" {
-			err = checkProbeInterval(value)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
-		}
-		*d.into = value
-	}
-	return errors.Join(errs...)
-}
-
-// minProbeInterval keeps a slip of the pen (`1ms`) from flooding the
-// apiservers.
-const minProbeInterval = time.Second
-
-func checkProbeInterval(d time.Duration) error {
-	if d < minProbeInterval {
-		return fmt.Errorf("%s is shorter than %s", d, minProbeInterval)
 	}
 	return nil
-}
-
-func checkPublicURL(s string) error {
-	if s == "" {
-		return nil
-	}
-	u, err := url.Parse(strings.NewReplacer("{namespace}", "namespace", "{name}", "name").Replace(s))
-	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return errors.New("public_url must be an https:// URL without user, query and fragment")
-	}
-	return nil
-}
-
-func oneOf(option, value string, allowed ...string) error {
-	if slices.Contains(allowed, value) {
-		return nil
-	}
-	return fmt.Errorf("%s: unknown value %q: must be one of %s", option, value, strings.Join(allowed, ", "))
 }

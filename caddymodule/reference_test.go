@@ -1,15 +1,14 @@
 package caddymodule
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -33,76 +32,84 @@ func referenceOptions(t *testing.T) map[string]optionRow {
 		}
 		var texts []string
 		for _, cell := range append(cells, "", "")[:4] {
-			texts = append(texts, strings.Trim(cell, "` "))
+			texts = append(texts, strings.TrimSpace(cell))
 		}
-		rows[texts[0]] = optionRow{fallback: texts[2], variable: texts[3]}
+		rows[strings.Trim(texts[0], "`")] = optionRow{fallback: texts[2], variable: strings.Trim(texts[3], "`")}
 	}
 	return rows
 }
 
-// Section 15: the table of the reference has the options that the Caddyfile
-// knows, with the defaults and the environment variables that the code has.
+// tables are those of the app and of its blocks.
+func tables() []option {
+	var o runtimeOptions
+	all := (&App{}).table(&o)
+	for _, row := range all {
+		if row.block != nil {
+			all = append(all, row.block.open()...)
+		}
+	}
+	return all
+}
+
+// Section 15: the table of the reference has the options of the tables, with
+// their defaults and environment variables.
 func TestReferenceOptions(t *testing.T) {
-	rows := referenceOptions(t)
-	var known []string
-	for _, text := range []string{"proxyauth {\n\tx\n}", "proxyauth {\n\tkubernetes {\n\t\tx\n\t}\n}"} {
-		err := new(App).UnmarshalCaddyfile(caddyfile.NewTestDispenser(text))
-		list := regexp.MustCompile(`must be one of (.+), at Testfile`).FindStringSubmatch(err.Error())
-		if list == nil {
-			t.Fatal(err)
+	told := referenceOptions(t)
+	for _, o := range tables() {
+		row, ok := told[o.name]
+		delete(told, o.name)
+		switch {
+		case ok == o.planned:
+			t.Errorf("%s: in the reference %t, planned for a later version %t", o.name, ok, o.planned)
+		case o.fallback != "" && !strings.HasSuffix(row.fallback, "`"+o.fallback+"`"):
+			t.Errorf("the default of %s is %s, not %s", o.name, o.fallback, row.fallback)
+		case o.variable != row.variable && o.name != "kubeconfig": // client-go reads KUBECONFIG
+			t.Errorf("the variable of %s is %q, not %q", o.name, o.variable, row.variable)
 		}
-		known = append(known, strings.Split(list[1], ", ")...)
 	}
-	slices.Sort(known)
-	if diff := cmp.Diff(known, slices.Sorted(maps.Keys(rows))); diff != "" {
-		t.Errorf("options: %s", diff)
+	for name := range told {
+		t.Errorf("the reference has the option %s, which does not exist", name)
 	}
+}
 
-	clearEnv(t)
-	dir := t.TempDir()
-	o, err := (&App{Directory: dir}).options()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for option, value := range map[string]any{
-		"upstream_client_ttl": o.UpstreamClientTTL, "token_cache_ttl": o.TokenCacheTTL, "probe_interval": o.ProbeInterval,
-	} {
-		if told, err := parseDuration(rows[option].fallback); err != nil || told != value {
-			t.Errorf("the default of %s is %v, not %s", option, value, rows[option].fallback)
-		}
-	}
-	for option, value := range map[string]string{
-		"allowed_modes": string(o.AllowedModes[0]), "audience_validation": o.AudienceValidation,
-		"impersonation": string(impersonationStrip), "proxy_cookies": "off", "leader_election": defaultLease,
-	} {
-		if rows[option].fallback != value {
-			t.Errorf("the default of %s is %s, not %s", option, value, rows[option].fallback)
-		}
-	}
-
-	told := map[string]bool{}
-	for option, row := range rows {
-		if row.variable == "" {
-			continue
-		}
-		told[row.variable] = true
-		if row.variable == "KUBECONFIG" { // which client-go reads
-			continue
-		}
-		t.Run(option, func(t *testing.T) {
-			t.Setenv(row.variable, "Not a value")
-			if _, err := (&App{Directory: dir}).options(); err == nil {
-				t.Errorf("%s has no effect", row.variable)
+// An option has the same name in the Caddyfile and in JSON.
+func TestOptionsHaveJSONFields(t *testing.T) {
+	var fields []string
+	for _, block := range []any{App{}, KubernetesSource{}} {
+		for _, field := range reflect.VisibleFields(reflect.TypeOf(block)) {
+			if tag, _, _ := strings.Cut(field.Tag.Get("json"), ","); tag != "" {
+				fields = append(fields, tag)
 			}
-		})
+		}
 	}
-	source, err := os.ReadFile("options.go")
+	var rows []string
+	for _, o := range tables() {
+		if !o.planned {
+			rows = append(rows, o.name)
+		}
+	}
+	slices.Sort(fields)
+	slices.Sort(rows)
+	if diff := cmp.Diff(fields, rows); diff != "" {
+		t.Errorf("-fields +rows:\n%s", diff)
+	}
+}
+
+// The example of all options has each of them, and says its environment
+// variable.
+func TestExampleHasAllOptions(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "Caddyfile.examples", "options.Caddyfile"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile(`"([A-Z]+(?:_[A-Z]+)+)"`).FindAllSubmatch(source, -1) {
-		if !told[string(m[1])] {
-			t.Errorf("the reference does not have the variable %s", m[1])
+	handler, storage := new(Handler), new(Storage)
+	for _, o := range slices.Concat(tables(), handler.table(), storage.table()) {
+		used := regexp.MustCompile(`(?m)^\s*(# )?` + o.name + `\b`).Match(text)
+		if used == o.planned {
+			t.Errorf("%s: in the example %t, planned for a later version %t", o.name, used, o.planned)
+		}
+		if !strings.Contains(string(text), o.variable) {
+			t.Errorf("the example does not say that %s reads %s", o.name, o.variable)
 		}
 	}
 }

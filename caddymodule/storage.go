@@ -1,12 +1,11 @@
 package caddymodule
 
 import (
-	"fmt"
+	"errors"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/certmagic"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/secretstorage"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
@@ -49,27 +48,10 @@ func (s *Storage) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// Validate checks the namespace, and that a kubeconfig that is named can be
-// used; whether there is an API shows when it is asked.
+// Validate checks the namespace, and that a kubeconfig that is given can be
+// used. Whether an API answers is found out when it is first asked.
 func (s *Storage) Validate() error {
-	if err := s.checkNamespace(); err != nil {
-		return err
-	}
-	if s.Kubeconfig == "" {
-		return nil
-	}
-	_, err := k8swatch.LoadKubernetesConfig(s.Kubeconfig)
-	return err
-}
-
-func (s *Storage) checkNamespace() error {
-	if s.Namespace == "" {
-		return nil
-	}
-	if problems := validation.IsDNS1123Label(s.Namespace); len(problems) > 0 {
-		return fmt.Errorf("namespace %q: %s", s.Namespace, problems[0])
-	}
-	return nil
+	return errors.Join(fillOptions(s.table()), checkKubeconfig(s.Kubeconfig))
 }
 
 // CertMagicStorage returns the storage itself.
@@ -88,7 +70,10 @@ func (s *Storage) open() (secretstorage.Target, error) {
 		if err != nil {
 			app = new(App) // `caddy storage` runs without apps
 		}
-		namespace = app.ownNamespace() + "-caddy"
+		if err := namespaceOption(&app.Namespace, &namespace).fill(); err != nil {
+			return secretstorage.Target{}, err
+		}
+		namespace += "-caddy"
 	}
 	return secretstorage.Target{Config: config, Namespace: namespace}, nil
 }
@@ -100,27 +85,15 @@ func (s *Storage) open() (secretstorage.Target, error) {
 //	    kubeconfig <path>
 //	}
 func (s *Storage) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	d.Next() // the module's name
-	if d.NextArg() {
-		return d.ArgErr()
+	return unmarshalBlock(d, s.table())
+}
+
+// table lists the options of the storage.
+func (s *Storage) table() []option {
+	return []option{
+		{name: "namespace", value: text[string](&s.Namespace, nil), check: namespaces("namespace")},
+		{name: "kubeconfig", value: text[string](&s.Kubeconfig, nil)},
 	}
-	options := map[string]*string{"namespace": &s.Namespace, "kubeconfig": &s.Kubeconfig}
-	for d.NextBlock(0) {
-		into, ok := options[d.Val()]
-		if !ok {
-			return unknownOption(d, "namespace", "kubeconfig")
-		}
-		if *into != "" {
-			return d.Errf("%s is given twice", d.Val())
-		}
-		if !d.AllArgs(into) || *into == "" {
-			return d.ArgErr()
-		}
-		if err := s.checkNamespace(); err != nil {
-			return d.WrapErr(err)
-		}
-	}
-	return nil
 }
 
 // Interface guards.

@@ -107,7 +107,7 @@ var badJSON = []badConfiguration{
 	{"audience_validation", app(`{"directory":"DIR","audience_validation":"Enforce"}`), nil, `audience_validation: unknown value \"Enforce\"`},
 	{"impersonation", app(`{"directory":"DIR","impersonation":"allow"}`), nil, `impersonation: unknown value \"allow\"`},
 	{"proxy_cookies", app(`{"directory":"DIR","proxy_cookies":"true"}`), nil, `proxy_cookies: unknown value \"true\"`},
-	{"a duration that is none", app(`{"directory":"DIR","probe_interval":"often"}`), nil, `probe_interval: \"often\" is neither a duration nor whole seconds`},
+	{"a duration that is none", app(`{"directory":"DIR","probe_interval":"often"}`), nil, `probe_interval: \"often\" is neither a duration nor whole nanoseconds`},
 	{"a negative duration", app(`{"directory":"DIR","upstream_client_ttl":-1}`), nil, `upstream_client_ttl: \"-1\" is not longer than zero`},
 	{"no duration", app(`{"directory":"DIR","token_cache_ttl":0}`), nil, `token_cache_ttl: \"0\" is not longer than zero`},
 	{"reference namespaces", app(`{"directory":"DIR","reference_namespaces":["a b"]}`), nil, `namespace \"a b\"`},

@@ -1,0 +1,320 @@
+package caddymodule
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// option is one row of a table of options: how one option is read from the
+// Caddyfile, what stands in for it when it is absent, and how it is checked.
+// JSON needs no row: the field of the module has its tag.
+type option struct {
+	// name is the option's name, in the Caddyfile and in JSON.
+	name  string
+	value value
+	// check refuses values that are wrong. It may be nil.
+	check check
+	// variable is the environment variable that is read when the option is
+	// absent, and fallback is the default, as a Caddyfile would have it.
+	variable, fallback string
+	// block is set instead of value for an option that is a block { }.
+	block *block
+	// planned marks an option of a later version, which this one refuses.
+	planned bool
+}
+
+// value is where an option's value comes from and goes to.
+type value interface {
+	// given returns what the configuration has, nothing when it is absent.
+	given() []string
+	// set stores the arguments of the Caddyfile, an environment variable or a
+	// default in the module's field.
+	set(args []string) error
+	// use converts the module's field to what the program works with.
+	use() error
+}
+
+// check judges the values of an option. The name is the one to blame: that of
+// the option or of its environment variable.
+type check func(name string, values []string) error
+
+// block is the table of an option that is a block of options.
+type block struct {
+	// open makes an empty block and returns its table.
+	open func() []option
+	// table returns the table of the block that is given, if one is.
+	table func() []option
+}
+
+// unmarshalBlock reads a directive or module that has a name, no arguments, and
+// a block with the options of a table.
+func unmarshalBlock(d *caddyfile.Dispenser, options []option) error {
+	d.Next() // the name
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	return unmarshalOptions(d, options)
+}
+
+// unmarshalOptions reads the block that may follow.
+func unmarshalOptions(d *caddyfile.Dispenser, options []option) error {
+	seen := map[string]bool{}
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		name := d.Val()
+		i := slices.IndexFunc(options, func(o option) bool { return o.name == name })
+		switch {
+		case i < 0:
+			return unknownOption(d, options)
+		case options[i].planned:
+			return d.Errf("%s is not supported by this version", name)
+		case seen[name]:
+			return d.Errf("%s is given twice", name)
+		}
+		seen[name] = true
+		if err := options[i].unmarshal(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unknownOption says what the current token could have been, or where else it
+// would have been right.
+func unknownOption(d *caddyfile.Dispenser, options []option) error {
+	var known []string
+	for _, o := range options {
+		if o.block != nil && slices.ContainsFunc(o.block.open(), func(inner option) bool { return inner.name == d.Val() }) {
+			return d.Errf("%s belongs in %s { }", d.Val(), o.name)
+		}
+		if !o.planned {
+			known = append(known, o.name)
+		}
+	}
+	if len(known) == 0 {
+		return d.Errf("unknown option %s", d.Val())
+	}
+	return d.Errf("unknown option %s: must be one of %s", d.Val(), strings.Join(known, ", "))
+}
+
+// unmarshal reads one option. Its value is checked at once, so that an error
+// names the line.
+func (o option) unmarshal(d *caddyfile.Dispenser) error {
+	if o.block != nil {
+		if d.NextArg() {
+			return d.ArgErr()
+		}
+		return unmarshalOptions(d, o.block.open())
+	}
+	err := o.value.set(d.RemainingArgs())
+	if errors.Is(err, errArguments) {
+		return d.ArgErr()
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", o.name, err)
+	} else {
+		err = o.read(o.name)
+	}
+	if err != nil {
+		return d.WrapErr(err)
+	}
+	return nil
+}
+
+// fillOptions reads the options of a table as they are used: those that are
+// absent from their environment variables, else from their defaults.
+func fillOptions(options []option) error {
+	var errs []error
+	for _, o := range options {
+		switch {
+		case o.block != nil:
+			errs = append(errs, fillOptions(o.block.table()))
+		case o.value != nil:
+			errs = append(errs, o.fill())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (o option) fill() error {
+	name := o.name
+	if len(o.value.given()) == 0 {
+		text := o.fallback
+		if env := os.Getenv(o.variable); env != "" {
+			name, text = "environment variable "+o.variable, env
+		}
+		if text == "" {
+			return nil
+		}
+		if err := o.value.set([]string{text}); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return o.read(name)
+}
+
+// read checks the value that was set and hands it to the program.
+func (o option) read(name string) error {
+	if o.check != nil {
+		if err := o.check(name, o.value.given()); err != nil {
+			return err
+		}
+	}
+	if err := o.value.use(); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// errArguments says that an option has too many or too few arguments.
+var errArguments = errors.New("wrong number of arguments")
+
+func single(args []string) (string, error) {
+	if len(args) != 1 || args[0] == "" {
+		return "", errArguments
+	}
+	return args[0], nil
+}
+
+// textValue is a string. What is used of it may be nil.
+type textValue[S ~string] struct {
+	field *string
+	used  *S
+}
+
+func text[S ~string](field *string, used *S) value { return textValue[S]{field, used} }
+
+func (v textValue[S]) given() []string {
+	if *v.field == "" {
+		return nil
+	}
+	return []string{*v.field}
+}
+
+func (v textValue[S]) set(args []string) (err error) {
+	*v.field, err = single(args)
+	return err
+}
+
+func (v textValue[S]) use() error {
+	if v.used != nil {
+		*v.used = S(*v.field)
+	}
+	return nil
+}
+
+// switchValue is `on` or `off`.
+type switchValue struct {
+	textValue[string]
+	on *bool
+}
+
+func onOff(field *string, used *bool) value {
+	return switchValue{textValue[string]{field: field}, used}
+}
+
+func (v switchValue) use() error {
+	*v.on = *v.field == "on"
+	return nil
+}
+
+// setValue is a set of strings: their order and repetitions mean nothing.
+type setValue[S ~string] struct {
+	field *[]string
+	used  *[]S
+}
+
+func set[S ~string](field *[]string, used *[]S) value { return setValue[S]{field, used} }
+
+func (v setValue[S]) given() []string { return *v.field }
+
+func (v setValue[S]) set(args []string) error {
+	if len(args) == 0 {
+		return errArguments
+	}
+	*v.field = args
+	return nil
+}
+
+func (v setValue[S]) use() error {
+	*v.used = nil
+	for _, text := range slices.Compact(slices.Sorted(slices.Values(*v.field))) {
+		*v.used = append(*v.used, S(text))
+	}
+	return nil
+}
+
+// durationValue is a duration of at least so much.
+type durationValue struct {
+	field *Duration
+	used  *time.Duration
+	least time.Duration
+}
+
+func duration(field *Duration, used *time.Duration, least time.Duration) value {
+	return durationValue{field, used, least}
+}
+
+func (v durationValue) given() []string {
+	if *v.field == "" {
+		return nil
+	}
+	return []string{string(*v.field)}
+}
+
+func (v durationValue) set(args []string) error {
+	text, err := single(args)
+	if err != nil {
+		return err
+	}
+	d, err := parseDuration(text, "seconds")
+	if err != nil {
+		return err
+	}
+	*v.field = Duration(d.String())
+	return nil
+}
+
+func (v durationValue) use() error {
+	d, err := parseDuration(string(*v.field), "nanoseconds")
+	if err != nil {
+		return err
+	}
+	if d < v.least {
+		return fmt.Errorf("%s is shorter than %s", d, v.least)
+	}
+	*v.used = d
+	return nil
+}
+
+// oneOf accepts only these values.
+func oneOf(allowed ...string) check {
+	return func(name string, values []string) error {
+		for _, value := range values {
+			if !slices.Contains(allowed, value) {
+				return fmt.Errorf("%s: unknown value %q: must be one of %s", name, value, strings.Join(allowed, ", "))
+			}
+		}
+		return nil
+	}
+}
+
+// namespaces accepts names that a namespace can have. The error speaks of what.
+func namespaces(what string) check { return kubernetesNames(what, validation.IsDNS1123Label) }
+
+func kubernetesNames(what string, problemsOf func(string) []string) check {
+	return func(_ string, values []string) error {
+		for _, value := range values {
+			if problems := problemsOf(value); len(problems) > 0 {
+				return fmt.Errorf("%s %q: %s", what, value, problems[0])
+			}
+		}
+		return nil
+	}
+}
