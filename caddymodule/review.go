@@ -11,6 +11,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
 
@@ -66,7 +67,7 @@ func reviewError(code int, err error) error {
 		return fault(unavailable("review_anonymous", "the cluster's apiserver did not see the token: what stands in front of it removes the Authorization header"))
 	case errors.Is(err, probe.ErrNoReview):
 		return fault(badGateway("review_failed", "what answers as the cluster's apiserver did not answer a SelfSubjectReview with one"))
-	case errors.Is(err, idp.NoPlace):
+	case errors.Is(err, boundedjson.ErrNoSlot):
 		return fault(unavailable("review_failed", "the cluster's apiserver answered a SelfSubjectReview with over 64 KiB, and too many such answers are read at once"))
 	case err != nil:
 		return fault(describeFailure(err))

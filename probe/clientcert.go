@@ -10,6 +10,8 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/text"
 )
 
 // anonymous is whom an apiserver sees that took no credential for one.
@@ -56,6 +58,7 @@ func (v CertVerdict) Kind() string { return string(v.Seen) }
 // presents the certificate; base is as in Check, and so is the time.
 func CheckClientCert(ctx context.Context, rt http.RoundTripper, base *url.URL) CertVerdict {
 	a, fault := ask(ctx, rt, base, nil)
+	defer a.done()
 	switch {
 	case fault != "":
 		return unseen(fault)
@@ -69,8 +72,8 @@ func CheckClientCert(ctx context.Context, rt http.RoundTripper, base *url.URL) C
 	return unseen(fmt.Sprintf("the apiserver answered %d to the probe", a.code))
 }
 
-func unseen(text string) CertVerdict {
-	return CertVerdict{Seen: SeenUnknown, Message: bounded("client_cert: " + text)}
+func unseen(fault string) CertVerdict {
+	return CertVerdict{Seen: SeenUnknown, Message: text.Escape("client_cert: "+fault, maxMessage)}
 }
 
 func reviewed(body []byte) CertVerdict {
@@ -88,7 +91,7 @@ func seenAs(user authenticationv1.UserInfo, who string) CertVerdict {
 	case "":
 		return unseen("the apiserver's answer to the probe names nobody")
 	}
-	return CertVerdict{Seen: SeenIdentity, Message: bounded("the apiserver takes the certificate of client_cert for an identity, which would outrank every token: " + who)}
+	return CertVerdict{Seen: SeenIdentity, Message: text.Escape("the apiserver takes the certificate of client_cert for an identity, which would outrank every token: "+who, maxMessage)}
 }
 
 // forbiddenTo reads whom the apiserver forbids the review: by default nobody

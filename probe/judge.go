@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/text"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
@@ -47,7 +47,7 @@ func judge(body []byte, asserted *identity.Forwarded) Verdict {
 	default:
 		return Verdict{Trust: v1.TrustTrusted}
 	}
-	return Verdict{Trust: v1.TrustNotHonoured, Message: bounded(message)}
+	return Verdict{Trust: v1.TrustNotHonoured, Message: text.Escape(message, maxMessage)}
 }
 
 // reviewedUser is whom the answer to a SelfSubjectReview names.
@@ -66,7 +66,7 @@ func decode(body []byte, into any) bool {
 	if !json.Valid(body) {
 		return false
 	}
-	if e := idp.Measure(body); e.TooManyMembers() || e.TooManyElements() {
+	if c := boundedjson.Count(body); c.TooManyMembers() || c.TooManyElements() {
 		return false
 	}
 	return json.Unmarshal(body, into) == nil
@@ -81,21 +81,4 @@ func forbidden(body []byte, asserted *identity.Forwarded) Verdict {
 		v.NamesAssertedUser = strings.Contains(status.Message, strconv.Quote(asserted.User))
 	}
 	return v
-}
-
-// bounded makes a text with foreign parts fit for a status and a log: one
-// line, no control or invisible character, 256 characters.
-func bounded(s string) string {
-	var out []rune
-	for _, r := range s {
-		if unicode.IsPrint(r) {
-			out = append(out, r)
-		} else {
-			out = append(out, []rune(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))...)
-		}
-		if len(out) > maxMessage {
-			return string(out[:maxMessage-3]) + "..."
-		}
-	}
-	return string(out)
 }

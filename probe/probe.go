@@ -3,19 +3,17 @@ package probe
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/neterr"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
@@ -44,6 +42,7 @@ func Check(ctx context.Context, rt http.RoundTripper, base *url.URL, s identity.
 		return unknown("the probe was not sent: %s", refused.Message())
 	}
 	a, fault := ask(ctx, rt, base, asserted)
+	defer a.done()
 	switch {
 	case fault != "":
 		return unknown("%s", fault)
@@ -72,8 +71,16 @@ func probeIdentity() *identity.Identity {
 // reply is what an apiserver said to a review. The body is read of a 201 and of
 // a 403 only.
 type reply struct {
-	code int
-	body []byte
+	code    int
+	body    []byte
+	release func() // nil without a body
+}
+
+// done must be called when the body is no longer needed.
+func (a reply) done() {
+	if a.release != nil {
+		a.release()
+	}
 }
 
 // ask sends one SelfSubjectReview, with an identity to assert or without any. A
@@ -88,11 +95,9 @@ func ask(ctx context.Context, rt http.RoundTripper, base *url.URL, asserted *ide
 	if asserted != nil {
 		asserted.Assert(req.Header)
 	}
-	var place idp.Place
-	defer place.Leave()
-	a, err = send(rt, req, &place)
+	a, err = send(rt, req)
 	switch {
-	case errors.Is(err, idp.TooLarge):
+	case errors.Is(err, boundedjson.ErrTooLarge):
 		return reply{}, fmt.Sprintf("the apiserver answered %d to the probe with more than 1 MiB", a.code)
 	case err != nil:
 		return reply{}, unanswered(ctx, err)
@@ -110,9 +115,8 @@ func reviewRequest(ctx context.Context, base *url.URL, agent string) (*http.Requ
 	return req, nil
 }
 
-// send reads the answer of an apiserver within the bounds of an identity
-// provider's.
-func send(rt http.RoundTripper, req *http.Request, place *idp.Place) (a reply, err error) {
+// send sends a request and reads the answer within bounds.
+func send(rt http.RoundTripper, req *http.Request) (a reply, err error) {
 	res, err := rt.RoundTrip(req)
 	if err != nil {
 		return reply{}, err
@@ -122,7 +126,7 @@ func send(rt http.RoundTripper, req *http.Request, place *idp.Place) (a reply, e
 	if a.code != http.StatusCreated && a.code != http.StatusForbidden {
 		return a, nil
 	}
-	a.body, err = place.Read(req.Context(), res.Body)
+	a.body, a.release, err = boundedjson.Shared.Read(req.Context(), res.Body)
 	return a, err
 }
 
@@ -143,8 +147,7 @@ func request(ctx context.Context, base *url.URL, method, path string, body io.Re
 
 // unanswered says what kept the probe from an answer.
 func unanswered(ctx context.Context, err error) string {
-	var timeout net.Error
-	if ctx.Err() != nil || errors.As(err, &timeout) && timeout.Timeout() {
+	if ctx.Err() != nil || neterr.IsTimeout(err) {
 		return "the apiserver did not answer the probe in time"
 	}
 	return "the probe got no answer: " + kindOf(err)
@@ -154,24 +157,18 @@ func unanswered(ctx context.Context, err error) string {
 // addresses of the proxy's network and bytes that the apiserver sent, and a
 // status is read by others than the proxy's admin.
 func kindOf(err error) string {
-	var (
-		operation    *net.OpError
-		resolve      *net.DNSError
-		verification *tls.CertificateVerificationError
-		timeout      net.Error
-	)
-	switch {
-	case errors.As(err, &verification):
+	switch neterr.KindOf(err) {
+	case neterr.Certificate:
 		return "the certificate of the apiserver cannot be verified"
-	case errors.As(err, &resolve):
+	case neterr.Resolve:
 		return "the address of the apiserver cannot be resolved"
-	case errors.As(err, &timeout) && timeout.Timeout():
+	case neterr.Timeout:
 		return "the connection took too long"
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case neterr.Refused:
 		return "the connection was refused"
-	case errors.As(err, &operation) && operation.Op == "remote error":
+	case neterr.RemoteAlert:
 		return "the apiserver ended the TLS handshake"
-	case errors.As(err, &operation) && operation.Op == "dial":
+	case neterr.Dial:
 		return "the apiserver cannot be connected to"
 	}
 	return "the connection failed"

@@ -306,22 +306,6 @@ func TestTransportFaults(t *testing.T) {
 	}
 }
 
-func TestBounded(t *testing.T) {
-	for in, want := range map[string]string{
-		"":                       "",
-		"plain é":                "plain é",
-		"a\nb\x7f":               `a\nb\x7f`,
-		"it's":                   "it's",
-		strings.Repeat("é", 256): strings.Repeat("é", 256),
-		strings.Repeat("é", 257): strings.Repeat("é", 253) + "...",
-		"\xff":                   "\ufffd",
-	} {
-		if got := bounded(in); got != want {
-			t.Errorf("bounded(%q) = %q, want %q", in, got, want)
-		}
-	}
-}
-
 func FuzzJudge(f *testing.F) {
 	f.Add([]byte(`{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":{"username":"t:proxyauth-probe","groups":["g:proxyauth-probe"]}}}`))
 	f.Add([]byte(`{"kind":"Status","message":"User \"t:proxyauth-probe\" cannot"}`))

@@ -2,16 +2,14 @@ package probe
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
 	"sync/atomic"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/neterr"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/text"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
@@ -46,11 +44,11 @@ func Reach(ctx context.Context, rt http.RoundTripper, base *url.URL, asked *atom
 		return unreachable(failedAt(stage.Load(), asked.Load(), err))
 	}
 	_ = res.Body.Close()
-	text := fmt.Sprintf("the apiserver answered %d to an anonymous GET %s", res.StatusCode, versionPath)
+	answer := fmt.Sprintf("the apiserver answered %d to an anonymous GET %s", res.StatusCode, versionPath)
 	if res.StatusCode >= http.StatusInternalServerError {
-		return unreachable(k8swatch.ReasonServerError, text)
+		return unreachable(k8swatch.ReasonServerError, answer)
 	}
-	return reachable(k8swatch.StatusTrue, k8swatch.ReasonAnswered, text)
+	return reachable(k8swatch.StatusTrue, k8swatch.ReasonAnswered, answer)
 }
 
 func unreachable(reason, message string) k8swatch.Condition {
@@ -58,39 +56,21 @@ func unreachable(reason, message string) k8swatch.Condition {
 }
 
 func reachable(status, reason, message string) k8swatch.Condition {
-	return k8swatch.Condition{Type: k8swatch.ConditionReachable, Status: status, Reason: reason, Message: bounded(message)}
+	return k8swatch.Condition{Type: k8swatch.ConditionReachable, Status: status, Reason: reason, Message: text.Escape(message, maxMessage)}
 }
 
 // failedAt says which part failed. A server that demands a client certificate
 // says so, in TLS 1.3, only after the handshake, and what it says may be lost
 // with the connection.
 func failedAt(stage int32, asked bool, err error) (reason, message string) {
-	var timeout net.Error
-	timedOut := errors.As(err, &timeout) && timeout.Timeout()
+	kind := neterr.KindOf(err)
 	switch {
-	case isRemoteAlert(err) || asked && stage == atRequest && !timedOut && !errors.Is(err, context.DeadlineExceeded):
+	case kind == neterr.RemoteAlert || asked && stage == atRequest && !neterr.IsTimeout(err):
 		return k8swatch.ReasonTLSFailed, "the apiserver ended the TLS connection; if it demands a client certificate: this check never presents one"
-	case isTLS(err) || stage == atTLS:
+	case kind == neterr.Certificate || kind == neterr.Handshake || stage == atTLS:
 		return k8swatch.ReasonTLSFailed, "the TLS handshake with the apiserver failed: " + kindOf(err)
 	case stage == atConnect:
 		return k8swatch.ReasonConnectFailed, "the apiserver cannot be connected to: " + kindOf(err)
 	}
 	return k8swatch.ReasonServerError, fmt.Sprintf("the apiserver took the connection and did not answer GET %s: %s", versionPath, kindOf(err))
-}
-
-func isRemoteAlert(err error) bool {
-	var operation *net.OpError
-	return errors.As(err, &operation) && operation.Op == "remote error"
-}
-
-func isTLS(err error) bool {
-	var (
-		verification *tls.CertificateVerificationError
-		authority    x509.UnknownAuthorityError
-		hostname     x509.HostnameError
-		alert        tls.AlertError
-		record       tls.RecordHeaderError
-	)
-	return errors.As(err, &verification) || errors.As(err, &authority) || errors.As(err, &hostname) ||
-		errors.As(err, &alert) || errors.As(err, &record)
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 )
 
 // ReviewAgent is the User-Agent of reviews that are made for a caller, as the
@@ -37,7 +37,7 @@ type Subject struct {
 // SelfSubjectReview with that token and no other credential (AUTH-8). rt is the
 // connection of the relay, base the apiserver with its path base. It takes 10 s at most,
 // or what ctx allows. Redirects are not followed. Of an answer 1 MiB is read, and
-// a large one in an idp.Place.
+// a large one waits for its slot (boundedjson.Reader).
 //
 // The code is that of the answer, 0 when there was none; the subject is that of
 // a 201. The error is ErrNoReview, ErrAnonymous, or what rt or reading the
@@ -53,11 +53,10 @@ func Review(ctx context.Context, rt http.RoundTripper, base *url.URL, token stri
 	// Present and empty it is not sent, and tells net/http that the request may
 	// be sent again when a connection that was idle turns out to be gone.
 	req.Header["Idempotency-Key"] = []string{}
-	var place idp.Place
-	defer place.Leave()
-	a, err := send(rt, req, &place)
+	a, err := send(rt, req)
+	defer a.done()
 	switch {
-	case errors.Is(err, idp.TooLarge):
+	case errors.Is(err, boundedjson.ErrTooLarge):
 		return Subject{}, a.code, ErrNoReview
 	case err != nil:
 		return Subject{}, 0, err

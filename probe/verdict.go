@@ -3,6 +3,7 @@ package probe
 import (
 	"fmt"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/text"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
@@ -35,7 +36,7 @@ type Verdict struct {
 }
 
 func unknown(format string, args ...any) Verdict {
-	return Verdict{Trust: v1.TrustUnknown, Message: bounded(fmt.Sprintf(format, args...))}
+	return Verdict{Trust: v1.TrustUnknown, Message: text.Escape(fmt.Sprintf(format, args...), maxMessage)}
 }
 
 // Effect is what the verdict means to requests in FrontProxy (TRUST-3).

@@ -13,7 +13,7 @@ import (
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/safecel"
 )
 
@@ -143,7 +143,7 @@ func (m *mapping) groups(ctx context.Context, c claims, variable traits.Mapper, 
 			return errClaims
 		}
 	case from.Claim != "":
-		if idp.Measure(c[from.Claim]).Separators > maxIdentityValues {
+		if boundedjson.Count(c[from.Claim]).Separators > maxIdentityValues {
 			r.full = true // and is not made room for
 			return nil
 		}

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/strictjson"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/strictjson"
 )
 
 // kind is what a bearer is, as far as can be told without verifying it

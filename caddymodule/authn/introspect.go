@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/oauth"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/oauth"
 )
 
 const (
@@ -62,7 +62,7 @@ func (p *OIDCProvider) readIntrospection(r *idp.Response, expires time.Time) (in
 	none := introspected{}
 	switch {
 	case r.Status == http.StatusOK:
-	case oauth.RefusesToken(r):
+	case oauth.RefusesToken(r.Status, r.Body):
 		return none, errInactive
 	default:
 		return none, r.Unexpected()

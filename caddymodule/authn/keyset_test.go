@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 )
 
 // reads fails unless the keys were read so often in all.
@@ -215,7 +216,7 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	huge := func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"keys":[` + strings.Repeat(" ", idp.MaxAnswer) + `]}`))
+		_, _ = w.Write([]byte(`{"keys":[` + strings.Repeat(" ", boundedjson.MaxAnswer) + `]}`))
 	}
 	many := make([]string, maxKeys+1)
 	for i := range many {

@@ -13,14 +13,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 )
 
 // tinyMembers is an object of 1 MiB in which each member is as small as can be.
 var tinyMembers = sync.OnceValue(func() []byte {
 	var b strings.Builder
 	b.WriteString(`{"sub":"alice"`)
-	for i := 0; b.Len() < idp.MaxAnswer-16; i++ {
+	for i := 0; b.Len() < boundedjson.MaxAnswer-16; i++ {
 		fmt.Fprintf(&b, `,"%x":0`, i)
 	}
 	return []byte(b.String() + "}")
@@ -28,7 +28,7 @@ var tinyMembers = sync.OnceValue(func() []byte {
 
 // tinyGroups is one of 1 MiB whose groups are as small as can be.
 var tinyGroups = sync.OnceValue(func() []byte {
-	return []byte(`{"sub":"alice","groups":["a"` + strings.Repeat(`,""`, idp.MaxAnswer/3-20) + `]}`)
+	return []byte(`{"sub":"alice","groups":["a"` + strings.Repeat(`,""`, boundedjson.MaxAnswer/3-20) + `]}`)
 })
 
 func writes(body []byte) http.HandlerFunc {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 )
 
 // AUTH-13: what the endpoints may answer, whose fault it is, and that the next
@@ -59,7 +59,7 @@ func TestOIDCAnswers(t *testing.T) {
 		{"a list", typed("application/json", "["+ok+"]"), "its answer is not a JSON object", "its answer is not a JSON object"},
 		{"broken off", typed("application/json", ok[:len(ok)-1]), "its answer is not a JSON object", "its answer is not a JSON object"},
 		{"two objects", typed("application/json", ok+ok), "its answer is not a JSON object", "its answer is not a JSON object"},
-		{"too large", typed("application/json", ok+strings.Repeat(" ", idp.MaxAnswer)), "its answer is over 1 MiB", "its answer is over 1 MiB"},
+		{"too large", typed("application/json", ok+strings.Repeat(" ", boundedjson.MaxAnswer)), "its answer is over 1 MiB", "its answer is over 1 MiB"},
 		{"signed", typed("application/jwt; charset=utf-8", "a.b.c"), "its answer is a signed or encrypted JWT, and only plain JSON is supported", "its answer is not a JSON object"},
 		{"hung up", broken, "the connection failed", "the connection failed"},
 		{"a name twice", typed("application/json", `{"sub":"bob",`+ok[1:]), ReasonClaims, ReasonClaims},

@@ -3,7 +3,7 @@ package authn
 import (
 	"encoding/json"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/strictjson"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/strictjson"
 )
 
 // claims are the members of a JSON object, each as the provider wrote it.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 )
 
 const wellKnownPath = "/.well-known/openid-configuration"
@@ -33,7 +34,7 @@ func get(ctx context.Context, client *http.Client, address string, read func(doc
 		if r.Status != http.StatusOK {
 			return r.Unexpected()
 		}
-		if json.Valid(r.Body) && idp.Measure(r.Body).TooManyElements() {
+		if json.Valid(r.Body) && boundedjson.Count(r.Body).TooManyElements() {
 			return idp.TooManyElements
 		}
 		return read(r.Body)

@@ -7,8 +7,8 @@ import (
 	"net/http"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/oauth"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/strictjson"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/oauth"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/strictjson"
 )
 
 const (
@@ -57,7 +57,7 @@ func (p *OIDCProvider) askUserinfo(ctx context.Context, at endpoints, token, sub
 func readUserinfo(r *idp.Response, subject string) (claims, error) {
 	switch {
 	case r.Status == http.StatusOK:
-	case r.Status == http.StatusUnauthorized, r.Status == http.StatusForbidden, oauth.RefusesToken(r):
+	case r.Status == http.StatusUnauthorized, r.Status == http.StatusForbidden, oauth.RefusesToken(r.Status, r.Body):
 		return nil, errNotAccepted
 	default:
 		return nil, r.Unexpected()

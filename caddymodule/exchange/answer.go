@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/oauth"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/strictjson"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/oauth"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/strictjson"
 )
 
 const (
@@ -179,7 +179,7 @@ func refusal(r *idp.Response) error {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
 		return r.Unexpected()
 	}
-	code := oauth.ErrorCode(r)
+	code := oauth.ErrorCode(r.Status, r.Body)
 	switch {
 	case code == "" || slices.Contains(notJudged, code):
 		return r.Unexpected()

@@ -11,12 +11,13 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
-	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	certutil "k8s.io/client-go/util/cert"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/neterr"
 )
 
 // What a provider is given (AUTH-13): the time to connect, and to answer in
@@ -27,8 +28,8 @@ const (
 
 	maxHeader = 64 << 10
 	// receiveBuffer is room for a small answer to each call at once, so that
-	// large ones that wait for a Place do not keep others from being read.
-	receiveBuffer = 3 * maxCalls * smallAnswer
+	// large ones that wait for a slot do not keep others from being read.
+	receiveBuffer = 3 * maxCalls * boundedjson.SmallAnswer
 	// A connection is kept for the next token, not for the next hour.
 	idleLimit = 90 * time.Second
 	// A connection on which nothing comes back any more is given up after
@@ -46,6 +47,15 @@ func (f Fault) Error() string { return string(f) }
 const (
 	notHTTPS         Fault = "it is not an https URL"
 	connectionFailed Fault = "the connection failed"
+)
+
+// The faults of an answer that is too large.
+const (
+	TooLarge Fault = "its answer is over 1 MiB"
+	noSlot   Fault = "its answer is over 64 KiB, and too many such answers are read at once"
+
+	TooManyMembers  Fault = "its answer has too many members"
+	TooManyElements Fault = "its answer has too many elements"
 )
 
 var errNoCertificates = errors.New("the certificate authority holds no certificate")
@@ -74,7 +84,7 @@ func NewClient(ca string) (*http.Client, error) {
 				PingTimeout:     pingAfter,
 				// What a provider may send before anybody reads it: of one
 				// answer no more than a small one, which never waits.
-				MaxReceiveBufferPerStream:     smallAnswer,
+				MaxReceiveBufferPerStream:     boundedjson.SmallAnswer,
 				MaxReceiveBufferPerConnection: receiveBuffer,
 			},
 			DisableCompression:     true,
@@ -143,7 +153,7 @@ func (r *Response) Unexpected() Fault {
 // kept turns out to be gone it sends the request once more on a new one, a form
 // too: what is asked for here may be asked twice.
 //
-// An answer that is large has a Place until read returns.
+// An answer that is large keeps its slot (boundedjson.Reader) until read returns.
 func Do(client *http.Client, request *http.Request, read func(*Response) error) error {
 	if request.URL.Scheme != "https" {
 		return notHTTPS
@@ -152,9 +162,7 @@ func Do(client *http.Client, request *http.Request, read func(*Response) error) 
 	traced := request.WithContext(httptrace.WithClientTrace(request.Context(), &httptrace.ClientTrace{
 		GotConn: func(c httptrace.GotConnInfo) { kept = c.Reused },
 	}))
-	var place Place
-	defer place.Leave()
-	response, err := do(client, traced, &place)
+	response, release, err := do(client, traced)
 	if err != nil {
 		client.CloseIdleConnections() // they may lead nowhere any more
 		if err != connectionFailed || !kept {
@@ -165,58 +173,53 @@ func Do(client *http.Client, request *http.Request, read func(*Response) error) 
 				return connectionFailed
 			}
 		}
-		if response, err = do(client, request, &place); err != nil {
+		if response, release, err = do(client, request); err != nil {
 			return err
 		}
 	}
+	defer release()
 	return read(response)
 }
 
-func do(client *http.Client, request *http.Request, place *Place) (*Response, error) {
+// do sends a request once. release must be called when the response is no longer
+// needed, unless there is an error, which is a Fault.
+func do(client *http.Client, request *http.Request) (response *Response, release func(), err error) {
 	answer, err := client.Do(request)
 	if err != nil {
-		return nil, describe(err)
+		return nil, nil, describe(err)
 	}
 	defer answer.Body.Close()
-	response := &Response{Status: answer.StatusCode, ContentType: answer.Header.Get("Content-Type")}
+	response = &Response{Status: answer.StatusCode, ContentType: answer.Header.Get("Content-Type")}
 	if response.Status != http.StatusOK && response.Status/100 != 4 {
-		return response, nil
+		return response, func() {}, nil
 	}
-	if response.Body, err = place.Read(request.Context(), answer.Body); err != nil {
-		return nil, describe(err)
+	if response.Body, release, err = boundedjson.Shared.Read(request.Context(), answer.Body); err != nil {
+		return nil, nil, describe(err)
 	}
-	return response, nil
+	return response, release, nil
 }
 
 // describe says what kind of trouble a request met.
 func describe(err error) Fault {
-	var (
-		fault     Fault
-		name      *net.DNSError
-		untrusted *tls.CertificateVerificationError
-		alert     tls.AlertError
-		record    tls.RecordHeaderError
-	)
 	switch {
-	case errors.As(err, &fault):
-		return fault
+	case errors.Is(err, boundedjson.ErrTooLarge):
+		return TooLarge
+	case errors.Is(err, boundedjson.ErrNoSlot):
+		return noSlot
 	case errors.Is(err, context.Canceled):
 		return "it is no longer asked"
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
+	case neterr.IsTimeout(err): // that of a name server too
 		return "it did not answer in time"
-	case errors.As(err, &name):
+	}
+	switch neterr.KindOf(err) {
+	case neterr.Resolve:
 		return "its name cannot be resolved"
-	case errors.As(err, &untrusted):
+	case neterr.Certificate:
 		return "its certificate is not trusted"
-	case errors.As(err, &alert), errors.As(err, &record):
+	case neterr.Handshake:
 		return "the TLS handshake failed"
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case neterr.Refused:
 		return "it refused the connection"
 	}
 	return connectionFailed
-}
-
-func isTimeout(err error) bool {
-	var timeout net.Error
-	return errors.As(err, &timeout) && timeout.Timeout()
 }

@@ -13,9 +13,9 @@
 //     answers is bounded in bytes and time. A Fault is in words of our own:
 //     nothing a provider wrote is in it.
 //   - There are as many providers as such authors like, and one process for all
-//     clusters. Of answers beyond 64 KiB it reads eight at once (Place), and of
-//     each it is known how many values it holds before room is made for any
-//     (Measure): a member of an object takes forty times its bytes.
+//     clusters. Answers beyond 64 KiB share eight slots of the process, and
+//     each answer is counted before room is made for its values: a member of an
+//     object takes forty times its bytes (package boundedjson).
 //   - A client sends any number of random tokens, each of which costs a call.
 //     An Asker lets 16 calls go on at once, bounds what waits, and has a budget
 //     of refusals: 2,000 at once, 100 a second. Tokens that were good before, or

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 )
 
 const (
@@ -92,7 +94,7 @@ func TestAnswersAboutOneToken(t *testing.T) {
 			t.Errorf("%d: %v, about the token: %t", status, err, !want)
 		}
 	}
-	w.answers(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write(make([]byte, MaxAnswer+1)) })
+	w.answers(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write(make([]byte, boundedjson.MaxAnswer+1)) })
 	var about tokenFault
 	if err := w.ask(t, "large", true); !errors.As(err, &about) || !errors.Is(err, TooLarge) {
 		t.Errorf("too large an answer: %v", err)

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"unicode/utf8"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 )
 
 // What is wrong with a text.
@@ -16,20 +16,15 @@ var (
 	ErrAmbiguous      = errors.New("it is not well-formed text, or has a name twice")
 )
 
-// Object reads a JSON object: its members, each as it is written. How many
-// there may be is looked at before room is made for any (idp.Extent): a map
-// takes forty times the bytes of what it is read from.
+// Object reads a JSON object: its members, each value as it is written. It
+// limits how many members there may be before it makes room for any (AUTH-13).
 func Object(text []byte) (map[string]json.RawMessage, error) {
 	switch {
 	case !json.Valid(text) || !bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")):
 		return nil, ErrNoObject
-	case idp.Measure(text).TooManyMembers():
+	case boundedjson.Count(text).TooManyMembers():
 		return nil, ErrTooManyMembers
-	case !utf8.Valid(text):
-		return nil, ErrAmbiguous
-	}
-	s := scanner{data: text}
-	if !s.value() {
+	case !utf8.Valid(text) || hasLoneSurrogate(text) || repeatsName(text):
 		return nil, ErrAmbiguous
 	}
 	var members map[string]json.RawMessage
@@ -40,32 +35,30 @@ func Object(text []byte) (map[string]json.RawMessage, error) {
 }
 
 // EachMember visits the members of a JSON object, each with its name in quotes
-// as it is written. It is an error when visit returns false. It looks into no
-// value, and leaves the name twice to visit.
+// as it is written. It does not look into values and does not mind a name that
+// is there twice. The error is ErrAmbiguous for a text that is no object, and
+// when visit returns false.
 func EachMember(object []byte, visit func(quoted, value []byte) bool) error {
 	if !json.Valid(object) {
 		return ErrAmbiguous
 	}
-	s := scanner{data: object}
-	if s.space(); s.data[s.pos] != '{' {
+	at := skipSpace(object, 0)
+	if object[at] != '{' {
 		return ErrAmbiguous
 	}
-	s.pos++
 	for {
-		if s.space(); s.data[s.pos] == '}' {
+		if at = skipSpace(object, at+1); object[at] == '}' { // at+1 passes { or a comma
 			return nil
 		}
-		start := s.pos
-		s.skip()
-		quoted := s.data[start:s.pos]
-		s.space()
-		s.pos++ // the colon
-		s.space()
-		start = s.pos
-		s.skip()
-		if !visit(quoted, s.data[start:s.pos]) {
+		end := skipString(object, at)
+		quoted := object[at:end]
+		at = skipSpace(object, skipSpace(object, end)+1) // the colon
+		end = skipValue(object, at)
+		if !visit(quoted, object[at:end]) {
 			return ErrAmbiguous
 		}
-		s.comma()
+		if at = skipSpace(object, end); object[at] == '}' {
+			return nil
+		}
 	}
 }

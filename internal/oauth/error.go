@@ -1,4 +1,3 @@
-// Package oauth reads the errors that endpoints of OAuth 2.0 answer with.
 package oauth
 
 import (
@@ -6,21 +5,20 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/strictjson"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/strictjson"
 )
 
 // maxCode is more than any registered error has.
 const maxCode = 64
 
 // ErrorCode reads the error that an answer with a 4xx status holds (RFC 6749
-// section 5.2), empty for none. It is what the provider wrote, in letters that
-// errors are written with.
-func ErrorCode(r *idp.Response) string {
-	if r.Status/100 != 4 {
+// section 5.2), empty for none. The provider chose it, from the letters that
+// such errors are written with.
+func ErrorCode(status int, body []byte) string {
+	if status/100 != 4 {
 		return ""
 	}
-	found, err := strictjson.Object(r.Body)
+	found, err := strictjson.Object(body)
 	if err != nil {
 		return ""
 	}
@@ -35,11 +33,11 @@ func ErrorCode(r *idp.Response) string {
 // 6750 section 3.1 writes it with a 401. Kanidm answers so at its userinfo
 // endpoint for a token whose session has ended, and at the introspection endpoint
 // for what it cannot read as a token.
-func RefusesToken(r *idp.Response) bool {
-	if r.Status != http.StatusBadRequest {
+func RefusesToken(status int, body []byte) bool {
+	if status != http.StatusBadRequest {
 		return false
 	}
-	switch ErrorCode(r) {
+	switch ErrorCode(status, body) {
 	case "invalid_token", "invalid_request":
 		return true
 	}

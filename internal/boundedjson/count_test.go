@@ -1,4 +1,4 @@
-package idp
+package boundedjson
 
 import (
 	"bytes"
@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestMeasure(t *testing.T) {
-	for text, want := range map[string]Extent{
+func TestCount(t *testing.T) {
+	for text, want := range map[string]Counts{
 		`null`:                            {},
 		`"a:b,{[\"\\"`:                    {},
 		`{}`:                              {},
@@ -21,7 +21,7 @@ func TestMeasure(t *testing.T) {
 		`{"a":{"b":{},"c":2,"\"}":3}}`:    {Widest: 3, Members: 4},
 		`{"a":[{"b":1},{"b":1}],"c:,":0}`: {Widest: 2, Members: 4, Separators: 1},
 	} {
-		if diff := cmp.Diff(want, Measure([]byte(text))); diff != "" {
+		if diff := cmp.Diff(want, Count([]byte(text))); diff != "" {
 			t.Errorf("%s: %s", text, diff)
 		}
 	}
@@ -49,22 +49,22 @@ func TestTooManyMembers(t *testing.T) {
 		{"many small ones", list(10_001, object(1)), true},
 		{"a long list", list(400_000, "0"), false},
 	} {
-		if got := Measure([]byte(tt.text)).TooManyMembers(); got != tt.tooMany {
+		if got := Count([]byte(tt.text)).TooManyMembers(); got != tt.tooMany {
 			t.Errorf("%s: %t", tt.name, got)
 		}
 	}
 }
 
-// What is valid JSON can be measured, and the members are those that the
+// What is valid JSON can be counted, and the members are those that the
 // decoder sees.
-func FuzzMeasure(f *testing.F) {
+func FuzzCount(f *testing.F) {
 	f.Add([]byte(`{"a":[{"b":1},2,"\"}"],"c":{}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if !json.Valid(text) {
 			return
 		}
 		want := membersOf(json.NewDecoder(bytes.NewReader(text)))
-		if got := Measure(text).Members; got != want {
+		if got := Count(text).Members; got != want {
 			t.Errorf("%s: %d members, want %d", text, got, want)
 		}
 	})
