@@ -9,6 +9,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/status"
 )
 
 // REC-6: what names an agent is Reachable Unknown with AgentAbsent, and nobody is
@@ -29,7 +30,7 @@ func TestAgentAbsent(t *testing.T) {
 	if s, ask := c.subject(); ask {
 		t.Errorf("%+v is asked about", s)
 	}
-	status := k8swatch.BuildStatus(k8swatch.StatusInput{Cluster: c.spec, Trust: c.trust(), Reachable: c.reachable(), Now: time.Now()})
+	status := status.Build(status.Input{Cluster: c.spec, Trust: c.trust(), Reachable: c.reachable(), Now: time.Now()})
 	if status.Exposed {
 		t.Error("a cluster without its agent is exposed")
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/status"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
 
@@ -38,7 +39,7 @@ type cluster struct {
 	gateSet string
 	// renewed is what the set before was seen as, for the status, where
 	// this one is its renewal (TRUST-2).
-	renewed k8swatch.TrustState
+	renewed status.TrustState
 	// probing presents the front-proxy certificate where pair does not: in
 	// preparation, and while the cluster may not serve.
 	probing *upstream.Pair

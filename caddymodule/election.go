@@ -9,10 +9,9 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/google/uuid"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/status"
 	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
-
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
 // elections holds the process's part in each election, one for each Lease: two
@@ -21,7 +20,7 @@ var elections = caddy.NewUsagePool()
 
 // election is this process's part in the election of the leader.
 type election struct {
-	*k8swatch.Elector
+	*status.Elector
 	key    string
 	logger *zap.Logger
 
@@ -45,7 +44,7 @@ func joinElection(config *rest.Config, o runtimeOptions, logger *zap.Logger) (*e
 		if err != nil {
 			return nil, err
 		}
-		elector, err := k8swatch.NewElector(k8swatch.ElectorOptions{
+		elector, err := status.NewElector(status.ElectorOptions{
 			Config: config, Namespace: o.Namespace, Lease: o.Kubernetes.LeaderElection, Identity: identity, Logger: logger,
 		})
 		if err != nil {

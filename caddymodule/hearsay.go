@@ -5,6 +5,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/status"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
 
@@ -32,14 +33,14 @@ func (h *hearsay) news(word string) bool {
 //
 // It is for replicas that do not lead; the leader would hear its own word late.
 // A status about another generation of the object says nothing.
-func (c *cluster) heed(status *v1.ProxyKubeApiStatus) {
-	if c.heard == nil || status == nil || status.ObservedGeneration != c.spec.Generation {
+func (c *cluster) heed(told *v1.ProxyKubeApiStatus) {
+	if c.heard == nil || told == nil || told.ObservedGeneration != c.spec.Generation {
 		return
 	}
-	refused, ok := k8swatch.TrustRefusalInStatus(status)
+	refused, ok := status.TrustRefusal(told)
 	word := ""
 	if ok {
-		word = refused.Reason + " " + readySince(status)
+		word = refused.Reason + " " + readySince(told)
 	}
 	if !c.heard.news(word) {
 		return

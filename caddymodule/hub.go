@@ -9,15 +9,17 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	hubsource "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/source/hub"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/status"
 )
 
 // hub is what a runtime has of a Kubernetes API beside the objects.
 type hub struct {
 	config  *rest.Config
-	objects *k8swatch.Kubernetes
+	objects *hubsource.Source
 	// election is nil where this process always leads.
 	election *election
-	status   *k8swatch.Reconciler
+	status   *status.Reconciler
 }
 
 // settleTime is how long a status waits for the first answers of an apiserver
@@ -34,7 +36,7 @@ func (rt *runtime) joinHub() error {
 	if rt.hub == nil {
 		return nil
 	}
-	status, err := k8swatch.NewReconciler(rt.hub.config, rt, rt.logger)
+	status, err := status.NewReconciler(rt.hub.config, rt, rt.logger)
 	if err != nil {
 		return err
 	}

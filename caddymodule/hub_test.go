@@ -12,13 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/status"
 	"go.uber.org/zap"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
 // guardedLease is a hub that refuses everything about the Lease, or lets it be
@@ -46,7 +45,7 @@ func (l *guardedLease) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestProbesWithoutLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hubSide guardedLease
-		elector, err := k8swatch.NewElector(k8swatch.ElectorOptions{
+		elector, err := status.NewElector(status.ElectorOptions{
 			Config:    &rest.Config{Host: "https://hub.example", Transport: &hubSide},
 			Namespace: "proxyauth", Lease: "l", Identity: "me", Logger: zap.NewNop(),
 		})

@@ -15,8 +15,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	hubsource "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/source/hub"
 )
 
 var errTwoSources = errors.New("kubernetes and directory exclude each other: set exactly one")
@@ -191,7 +191,7 @@ func checkKubeconfig(path string) error {
 	if path == "" {
 		return nil
 	}
-	_, err := k8swatch.LoadKubernetesConfig(path)
+	_, err := hubsource.LoadConfig(path)
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/status"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
 
@@ -80,7 +81,7 @@ func TestProberRound(t *testing.T) {
 		t.Error("another target inherited something")
 	}
 	last.certGate.Observe(probe.CertVerdict{Seen: probe.SeenIdentity, Message: "carol"})
-	if s := k8swatch.EffectiveReady(last.spec, last.trust()); s.Reason != k8swatch.ReasonClientCertIsIdentity || s.Message != "carol" {
+	if s := status.EffectiveReady(last.spec, last.trust()); s.Reason != k8swatch.ReasonClientCertIsIdentity || s.Message != "carol" {
 		t.Errorf("Ready %+v", s)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/admission"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/compile"
 )
 
 var recreated = k8swatch.Key{Namespace: "team-a", Name: "a"}
@@ -72,7 +73,7 @@ func TestRecreatedBetweenTwoLooks(t *testing.T) {
 	rt.cancel() // nothing but look changes it now
 	rt.done.Wait()
 	rt.source = source
-	rt.compiler = k8swatch.NewCompiler(source, k8swatch.Options{Namespace: "proxyauth", Recheck: validator.Recheck})
+	rt.compiler = compile.NewCompiler(source, compile.Options{Namespace: "proxyauth", Recheck: validator.Recheck})
 
 	first := look("1")
 	stream := openWatch(t, "a")

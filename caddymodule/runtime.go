@@ -17,6 +17,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/admission"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/compile"
 )
 
 // runtimes holds the runtimes of this process by the key of their options. A
@@ -66,7 +67,7 @@ type runtime struct {
 	options  runtimeOptions
 	source   k8swatch.Source
 	hub      *hub // nil for a directory
-	compiler *k8swatch.Compiler
+	compiler *compile.Compiler
 	keySets  *authn.KeySets
 	cache    *authn.Cache
 	statusOf *statusBook
@@ -129,7 +130,7 @@ func newRuntime(o runtimeOptions) (*runtime, error) {
 		options: o,
 		source:  source,
 		hub:     hub,
-		compiler: k8swatch.NewCompiler(source, k8swatch.Options{
+		compiler: compile.NewCompiler(source, compile.Options{
 			Namespace:           o.Namespace,
 			AllowedModes:        o.AllowedModes,
 			AudienceValidation:  o.AudienceValidation,

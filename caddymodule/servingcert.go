@@ -10,9 +10,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/certmagic"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/servingcert"
 	"go.uber.org/zap"
-
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
 func init() {
@@ -43,7 +42,7 @@ type CertGetter struct {
 var servingCertificates = caddy.NewUsagePool()
 
 type servingCertificate struct {
-	*k8swatch.ServingCertificate
+	*servingcert.Holder
 	logger *zap.Logger
 	// failed is when a failed handshake was last logged, in Unix
 	// nanoseconds.
@@ -81,7 +80,7 @@ func (g *CertGetter) Provision(ctx caddy.Context) error {
 	key := app.runtime.options.Namespace + "/" + g.Secret
 	value, _, err := servingCertificates.LoadOrNew(key, func() (caddy.Destructor, error) {
 		logger := zap.New(liveCore{}).Named("proxyauth.certificate").With(zap.String("secret", key))
-		return &servingCertificate{ServingCertificate: k8swatch.NewServingCertificate(logger), logger: logger}, nil
+		return &servingCertificate{Holder: servingcert.New(logger), logger: logger}, nil
 	})
 	if err != nil {
 		return err
@@ -91,7 +90,7 @@ func (g *CertGetter) Provision(ctx caddy.Context) error {
 }
 
 // Validate checks the name.
-func (g *CertGetter) Validate() error { return k8swatch.CheckServingSecretName(g.Secret) }
+func (g *CertGetter) Validate() error { return servingcert.CheckName(g.Secret) }
 
 // Cleanup runs after a failed Provision too.
 func (g *CertGetter) Cleanup() error {

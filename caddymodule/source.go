@@ -9,22 +9,24 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/source/directory"
+	hubsource "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/source/hub"
 )
 
 // newSource makes the source that the options name. It does no I/O but to read
 // how the hub is reached.
 func newSource(o runtimeOptions, logger *zap.Logger) (k8swatch.Source, *hub, error) {
 	if o.Kubernetes == nil {
-		source, err := k8swatch.NewDirectory(o.Directory, logger)
+		source, err := directory.New(o.Directory, logger)
 		return source, nil, err
 	}
-	config, err := k8swatch.LoadKubernetesConfig(o.Kubernetes.Kubeconfig)
+	config, err := hubsource.LoadConfig(o.Kubernetes.Kubeconfig)
 	if err != nil {
 		// Not an error yet: a configuration can be checked elsewhere than
 		// where it is to run.
 		return absentHub{err}, nil, nil
 	}
-	source, err := k8swatch.NewKubernetes(k8swatch.KubernetesOptions{
+	source, err := hubsource.New(hubsource.Options{
 		Config:              config,
 		Namespace:           o.Namespace,
 		WatchNamespaces:     o.Kubernetes.WatchNamespaces,

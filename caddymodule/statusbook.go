@@ -12,6 +12,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/status"
 )
 
 // statusBook remembers the last status of each cluster, so that the times in
@@ -35,7 +36,7 @@ func (b *statusBook) update(c *cluster, now time.Time) *v1.ProxyKubeApiStatus {
 
 // status is what the cluster's status must be, given the one it has.
 func (c *cluster) status(previous *v1.ProxyKubeApiStatus, now time.Time) *v1.ProxyKubeApiStatus {
-	return k8swatch.BuildStatus(k8swatch.StatusInput{
+	return status.Build(status.Input{
 		Cluster:   c.spec,
 		Trust:     c.trust(),
 		Notices:   append(c.issuerNotices(), c.certNotices()...),

@@ -8,7 +8,7 @@ import (
 	"github.com/caddyserver/certmagic"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/secretstorage"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	hubsource "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/source/hub"
 )
 
 func init() {
@@ -60,7 +60,7 @@ func (s *Storage) CertMagicStorage() (certmagic.Storage, error) { return s.stora
 // open runs at the first use. Only then is the app provisioned, which knows the
 // proxy's own namespace.
 func (s *Storage) open() (secretstorage.Target, error) {
-	config, err := k8swatch.LoadKubernetesConfig(s.Kubeconfig)
+	config, err := hubsource.LoadConfig(s.Kubeconfig)
 	if err != nil {
 		return secretstorage.Target{}, err
 	}

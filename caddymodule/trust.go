@@ -9,6 +9,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/status"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
 
@@ -36,7 +37,7 @@ func (rt *runtime) takeTrust(c, old *cluster) {
 	same := c.gate != nil && c.gateSet == set
 	if !same {
 		c.gate, c.gateSet = upstream.NewGate[probe.Verdict](changed), set
-		c.renewed = k8swatch.TrustState{}
+		c.renewed = status.TrustState{}
 		if old.spec != nil && c.spec.Renews(old.spec) {
 			c.renewed = old.trust()
 		}
@@ -85,7 +86,7 @@ func (c *cluster) notReady() *refusal {
 	case c.entrance.Open():
 		return nil
 	}
-	ready := k8swatch.EffectiveReady(c.spec, c.standing())
+	ready := status.EffectiveReady(c.spec, c.standing())
 	if ready.Status == k8swatch.StatusTrue {
 		return nil // not known yet: row 14 finds out
 	}
@@ -103,7 +104,7 @@ func (c *cluster) admit(ctx context.Context) *refusal {
 	if c.entrance.Check(ctx) == nil && c.entrance.Open() {
 		return nil
 	}
-	ready := k8swatch.EffectiveReady(c.spec, c.standing())
+	ready := status.EffectiveReady(c.spec, c.standing())
 	if ready.Status == k8swatch.StatusTrue {
 		ready.Reason = k8swatch.NoticeUpstreamTrustUnknown
 	}
@@ -190,11 +191,11 @@ func (c *cluster) reachable() *k8swatch.Condition {
 
 // standing is what the apiserver was seen to make of the cluster's own set and
 // certificate: what requests meet.
-func (c *cluster) standing() k8swatch.TrustState {
-	var t k8swatch.TrustState
+func (c *cluster) standing() status.TrustState {
+	var t status.TrustState
 	if c.spec.Probe && c.gate != nil {
 		s := c.gate.State()
-		t = k8swatch.TrustState{Trust: s.Verdict.Trust, Since: s.Since, LastProbe: s.Checked, Message: s.Verdict.Message}
+		t = status.TrustState{Trust: s.Verdict.Trust, Since: s.Since, LastProbe: s.Checked, Message: s.Verdict.Message}
 	}
 	if c.spec.ClientCert != nil && c.certGate != nil {
 		if v := c.certGate.State().Verdict; v.Seen == probe.SeenIdentity {
@@ -207,7 +208,7 @@ func (c *cluster) standing() k8swatch.TrustState {
 
 // trust is what a status says: standing, or while that is not known yet what
 // was seen before a renewal (TRUST-2).
-func (c *cluster) trust() k8swatch.TrustState {
+func (c *cluster) trust() status.TrustState {
 	t := c.standing()
 	if t.Trust == "" && c.spec.Probe {
 		before := c.renewed

@@ -87,6 +87,9 @@ type Cluster struct {
 	RecheckAt time.Time
 }
 
+// MaxMode bounds what a message repeats of a mode that is not known, in bytes.
+const MaxMode = 64
+
 // TargetKind says how a target is reached.
 type TargetKind int
 

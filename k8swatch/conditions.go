@@ -1,5 +1,12 @@
 package k8swatch
 
+import (
+	"slices"
+	"strings"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/text"
+)
+
 // The types of the conditions of a ProxyKubeApi (REC-6). A notice has its type
 // as its reason.
 const (
@@ -35,6 +42,15 @@ const (
 	ReasonServing                     = "Serving"
 )
 
+const (
+	// MaxMessage bounds the message of a condition, in bytes: every condition of
+	// an object is written and read together.
+	MaxMessage = 4096
+	// MaxQuoted bounds what a message repeats of a text that somebody else
+	// wrote, in characters.
+	MaxQuoted = 256
+)
+
 // ReasonPrepared is the reason of a FrontProxyNotReady that is False.
 const ReasonPrepared = "Prepared"
 
@@ -47,8 +63,6 @@ const (
 	ReasonAgentAbsent   = "AgentAbsent"
 )
 
-var reachableReasons = []string{ReasonAnswered, ReasonConnectFailed, ReasonTLSFailed, ReasonServerError, ReasonAgentAbsent}
-
 // The statuses of a condition, as metav1.ConditionStatus spells them.
 const (
 	StatusTrue    = "True"
@@ -56,7 +70,21 @@ const (
 	StatusUnknown = "Unknown"
 )
 
-// notice makes a condition that is there while it applies and closes nothing.
-func notice(kind, message string) Condition {
-	return Condition{Type: kind, Status: StatusTrue, Reason: kind, Message: bounded(message, maxMessage)}
+// Notice makes a condition that is there while it applies and closes nothing.
+func Notice(kind, message string) Condition {
+	return Condition{Type: kind, Status: StatusTrue, Reason: kind, Message: text.OneLine(message, MaxMessage)}
+}
+
+// MergeByType sorts conditions by type and puts those of one type into one.
+func MergeByType(all []Condition) []Condition {
+	slices.SortStableFunc(all, func(a, b Condition) int { return strings.Compare(a.Type, b.Type) })
+	var merged []Condition
+	for _, c := range all {
+		if last := len(merged) - 1; last >= 0 && merged[last].Type == c.Type {
+			merged[last].Message = text.OneLine(merged[last].Message+"; "+c.Message, MaxMessage)
+			continue
+		}
+		merged = append(merged, c)
+	}
+	return merged
 }

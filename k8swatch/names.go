@@ -1,6 +1,8 @@
 package k8swatch
 
-import "strings"
+import (
+	"strings"
+)
 
 // Names that the proxy admin writes on Secrets in the proxy's namespace.
 const (
@@ -25,11 +27,11 @@ const (
 	FrontProxyPrefixAnnotation = "proxyauth.weebo.si.rs/front-proxy-prefix"
 )
 
-// maxSecretName is the longest name Kubernetes gives a Secret.
-const maxSecretName = 253
+// MaxSecretName is the longest name Kubernetes gives a Secret.
+const MaxSecretName = 253
 
-// reservedPrefix starts the names that belong to Kubernetes.
-const reservedPrefix = "system:"
+// ReservedPrefix starts the names that belong to Kubernetes.
+const ReservedPrefix = "system:"
 
 // FrontProxySecret names the Secret of an object's front-proxy certificate.
 // A namespace holds no dot, so that two objects never share a name.
@@ -37,7 +39,7 @@ func FrontProxySecret(key Key) string {
 	return FrontProxySecretPrefix + key.Namespace + "." + key.Name
 }
 
-// protectedSecretName says whether a name belongs to the product (API-5).
-func protectedSecretName(name string) bool {
+// ProtectedSecretName says whether a name belongs to the product (API-5).
+func ProtectedSecretName(name string) bool {
 	return strings.HasPrefix(name, FrontProxySecretPrefix) || strings.HasPrefix(name, AgentSecretPrefix)
 }

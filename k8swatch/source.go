@@ -39,8 +39,8 @@ type Store interface {
 // The kinds of a Change.
 const (
 	KindProxyKubeApi = "ProxyKubeApi"
-	KindSecret       = secretKind
-	KindConfigMap    = configMapKind
+	KindSecret       = "Secret"
+	KindConfigMap    = "ConfigMap"
 	KindService      = "Service"
 )
 

@@ -12,6 +12,8 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/admission"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/compile"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/source/directory"
 )
 
 // wantReady is the Ready of an object of the documentation in a directory that
@@ -22,22 +24,22 @@ var wantReady = map[v1.UpstreamMode]string{
 	v1.ModeFrontProxy:  k8swatch.ReasonClientCertMissing,
 }
 
-// compile gives a manifest to the source and the compiler that the proxy has,
+// compileManifest gives a manifest to the source and the compiler that the proxy has,
 // admission included, and returns what its objects amount to.
-func compile(t *testing.T, manifest string) []*k8swatch.Cluster {
+func compileManifest(t *testing.T, manifest string) []*k8swatch.Cluster {
 	t.Helper()
-	directory := t.TempDir()
+	dir := t.TempDir()
 	authority := strings.ReplaceAll("\n"+string(pki.MustCA("apiserver-ca").PEM), "\n", "\n    ")
 	for name, text := range map[string]string{
 		"objects.yaml": manifest,
 		"prod.yaml":    "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: prod-ca, namespace: team-a}\ndata:\n  ca.crt: |" + authority,
 		"staging.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: staging-ca, namespace: team-a}\ndata:\n  ca.crt: |" + authority,
 	} {
-		if err := os.WriteFile(filepath.Join(directory, name), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	source, err := k8swatch.NewDirectory(directory, nil)
+	source, err := directory.New(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +70,7 @@ func compile(t *testing.T, manifest string) []*k8swatch.Cluster {
 		t.Fatal("the directory is not read")
 	}
 
-	compiler := k8swatch.NewCompiler(source, k8swatch.Options{
+	compiler := compile.NewCompiler(source, compile.Options{
 		Namespace:    "proxyauth",
 		AllowedModes: []v1.UpstreamMode{v1.ModePassthrough, v1.ModeFrontProxy},
 		Recheck:      validator.Recheck,
@@ -84,7 +86,7 @@ func compile(t *testing.T, manifest string) []*k8swatch.Cluster {
 // puts them.
 func notReady(t *testing.T, manifest string) (objects int, problems []string) {
 	t.Helper()
-	for _, c := range compile(t, manifest) {
+	for _, c := range compileManifest(t, manifest) {
 		objects++
 		if want := wantReady[c.Mode]; c.Ready.Reason != want {
 			problems = append(problems, c.Key.String()+" is "+c.Ready.Reason+", not "+want+": "+c.Ready.Message)

@@ -43,7 +43,7 @@ func TestObjects(t *testing.T) {
 		if objects == before {
 			continue
 		}
-		clusters := compile(t, s.text)
+		clusters := compileManifest(t, s.text)
 		if len(clusters) != objects-before {
 			t.Errorf("%s:%d: %d objects of %d were read", s.page, s.line, len(clusters), objects-before)
 		}

@@ -174,7 +174,7 @@ func whoIs(t *testing.T, manifest, cluster string, claims object) (*identity.Ide
 		t.Fatal(err)
 	}
 	var found *k8swatch.Cluster
-	for _, c := range compile(t, string(text)) {
+	for _, c := range compileManifest(t, string(text)) {
 		if c.Key.Name == cluster {
 			found = c
 		}

@@ -17,6 +17,8 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/admission"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/compile"
+	hubsource "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/source/hub"
 )
 
 // olderCase is an object that came in before the rules.
@@ -172,9 +174,9 @@ func (j *judges) store(t *testing.T, c olderCase) {
 }
 
 // follow reads the objects as the product does.
-func (j *judges) follow(t *testing.T) (*k8swatch.Kubernetes, *k8swatch.Compiler) {
+func (j *judges) follow(t *testing.T) (*hubsource.Source, *compile.Compiler) {
 	t.Helper()
-	source, err := k8swatch.NewKubernetes(k8swatch.KubernetesOptions{Config: j.api.AdminConfig(), Namespace: "proxyauth"})
+	source, err := hubsource.New(hubsource.Options{Config: j.api.AdminConfig(), Namespace: "proxyauth"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +202,7 @@ func (j *judges) follow(t *testing.T) (*k8swatch.Kubernetes, *k8swatch.Compiler)
 	case <-time.After(time.Minute):
 		t.Fatal("the objects were not read")
 	}
-	return source, k8swatch.NewCompiler(source, k8swatch.Options{
+	return source, compile.NewCompiler(source, compile.Options{
 		Namespace:    "proxyauth",
 		AllowedModes: []v1.UpstreamMode{v1.ModePassthrough, v1.ModeFrontProxy},
 		Recheck:      j.own.Recheck,

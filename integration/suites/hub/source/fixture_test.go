@@ -24,6 +24,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/kube"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	hubsource "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/source/hub"
 )
 
 const (
@@ -65,7 +66,7 @@ func (h *fixture) config() *rest.Config { return h.configOf("proxyauthk8s") }
 
 func (h *fixture) configOf(account string) *rest.Config {
 	h.t.Helper()
-	config, err := k8swatch.LoadKubernetesConfig(h.AccountKubeconfig(h.t, account))
+	config, err := hubsource.LoadConfig(h.AccountKubeconfig(h.t, account))
 	must(h.t, err)
 	return config
 }
@@ -111,7 +112,7 @@ func (h *fixture) patchSecret(namespace, name, patch string) {
 
 // follower is a running source and what it told.
 type follower struct {
-	*k8swatch.Kubernetes
+	*hubsource.Source
 	t    *testing.T
 	logs *observer.ObservedLogs
 	stop func()
@@ -122,17 +123,17 @@ type follower struct {
 }
 
 // follow runs a source until the test ends.
-func follow(t *testing.T, config *rest.Config, change func(*k8swatch.KubernetesOptions)) *follower {
+func follow(t *testing.T, config *rest.Config, change func(*hubsource.Options)) *follower {
 	t.Helper()
 	core, logs := observer.New(zapcore.InfoLevel)
-	o := k8swatch.KubernetesOptions{Config: config, Namespace: proxyNamespace, ReferenceTTL: time.Second, Logger: zap.New(core)}
+	o := hubsource.Options{Config: config, Namespace: proxyNamespace, ReferenceTTL: time.Second, Logger: zap.New(core)}
 	if change != nil {
 		change(&o)
 	}
-	k, err := k8swatch.NewKubernetes(o)
+	k, err := hubsource.New(o)
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	f := &follower{Kubernetes: k, t: t, logs: logs, first: make(chan struct{}), told: map[k8swatch.Change]int{}}
+	f := &follower{Source: k, t: t, logs: logs, first: make(chan struct{}), told: map[k8swatch.Change]int{}}
 	ended := make(chan error, 1)
 	go func() { ended <- k.Run(ctx, f.changed) }()
 	f.stop = sync.OnceFunc(func() {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	hubsource "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/source/hub"
 )
 
 // A thousand objects with a reference each cost the hub one read each.
@@ -44,7 +44,7 @@ func TestAThousandObjects(t *testing.T) {
 	config := h.config()
 	start := time.Now()
 	// The default: no read is due again before 36 seconds.
-	f := follow(t, config, func(o *k8swatch.KubernetesOptions) { o.ReferenceTTL = 0 }).started()
+	f := follow(t, config, func(o *hubsource.Options) { o.ReferenceTTL = 0 }).started()
 	t.Logf("first list of %d objects after %v", len(f.Keys()), time.Since(start).Round(time.Millisecond))
 	if len(f.Keys()) != objects {
 		t.Fatalf("%d objects", len(f.Keys()))

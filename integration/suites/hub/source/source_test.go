@@ -13,6 +13,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	hubsource "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/source/hub"
 )
 
 const external = `{"service":{"ExternalService":{"url":"https://10.0.0.1"}}}`
@@ -160,7 +161,7 @@ func TestSecretsOfTheProxy(t *testing.T) {
 	labelled := map[string]string{managedBy: "proxyauthk8s"}
 	h.put("team-a", "prod", `{"service":{"ExternalService":{"url":"https://10.0.0.1"}},"upstream_auth":{"user_prefix":"p:","group_prefix":"p:"}}`)
 	// Long enough that no read by name can be what shows a change.
-	f := follow(t, h.config(), func(o *k8swatch.KubernetesOptions) { o.ReferenceTTL = time.Hour })
+	f := follow(t, h.config(), func(o *hubsource.Options) { o.ReferenceTTL = time.Hour })
 	f.Follow("tls")
 	f.started()
 
@@ -242,7 +243,7 @@ func TestWatchNamespaces(t *testing.T) {
 	h.put("team-a", "prod", external)
 	h.put("team-b", "prod", external)
 	h.ApplyText(t, "{apiVersion: v1, kind: Service, metadata: {name: api, namespace: team-a}, spec: {ports: [{port: 443}]}}")
-	f := follow(t, h.config(), func(o *k8swatch.KubernetesOptions) { o.WatchNamespaces = []string{"team-a"} }).started()
+	f := follow(t, h.config(), func(o *hubsource.Options) { o.WatchNamespaces = []string{"team-a"} }).started()
 	if f.object("team-a", "prod") == nil || f.object("team-b", "prod") != nil {
 		t.Errorf("objects: %v", f.Keys())
 	}

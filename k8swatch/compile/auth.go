@@ -1,0 +1,250 @@
+package compile
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	apiservervalidation "k8s.io/apiserver/pkg/apis/apiserver/validation"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+	"k8s.io/utils/ptr"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/admission"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/internal/digest"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/keypair"
+)
+
+// authentication is the resolved auth_config.
+type authentication struct {
+	auth     k8swatch.Auth
+	problems []problem
+	stale    []string
+}
+
+// heldAuthentication keeps what was compiled for as long as auth_config stays
+// the same.
+type heldAuthentication struct {
+	hash     string
+	jwt      []k8swatch.JWT
+	oidc     *k8swatch.OIDCProvider
+	exchange *k8swatch.TokenExchange
+	problems []problem
+}
+
+func (b *builder) authentication() authentication {
+	var config v1.AuthConfig
+	if b.spec.AuthConfig != nil {
+		config = *b.spec.AuthConfig
+	}
+	provider := b.provider()
+	if provider.spec != nil {
+		config.OidcProvider = provider.spec
+	}
+	a := authentication{stale: provider.stale, auth: k8swatch.Auth{
+		DisableValidation: config.DisableValidation,
+		ValidateAgainst:   b.spec.ValidateAgainstOrDefault(),
+		Hash:              authHash(&config),
+	}}
+	if b.held.auth.hash != a.auth.Hash {
+		b.held.auth = b.compileAuthentication(a.auth.Hash, &config)
+	}
+	a.problems = slices.Concat(provider.problems, b.held.auth.problems)
+	if a.auth.DisableValidation {
+		return a
+	}
+	a.auth.Exchange = b.held.auth.exchange
+	switch a.auth.ValidateAgainst {
+	case v1.ValidateJwtAuthenticators:
+		a.auth.JWT = b.held.auth.jwt
+	case v1.ValidateOidcProvider:
+		if provider.spec != nil {
+			a.auth.OIDC = b.held.auth.oidc
+		}
+	}
+	return a
+}
+
+// authHash is the digest of AUTH-12. JSON is unambiguous, and every field of
+// auth_config is in it.
+func authHash(config *v1.AuthConfig) string {
+	d := digest.New("auth_config")
+	data, err := json.Marshal(config)
+	if err != nil {
+		// Strings, booleans and lists of them always marshal.
+		panic("k8swatch: encoding auth_config: " + err.Error())
+	}
+	d.Bytes(data)
+	return d.Sum()
+}
+
+// compileAuthentication validates all claim mappings of an object, the ones
+// that are not in use included: an error is told when it is written, not when
+// the mappings are switched on (API-2).
+func (b *builder) compileAuthentication(hash string, config *v1.AuthConfig) heldAuthentication {
+	held := heldAuthentication{hash: hash}
+	b.cel = &objectCEL{Compiler: b.sharedCEL()}
+	discovery := map[string]bool{}
+	for i := range config.JWT {
+		path := fmt.Sprintf("spec.auth_config.jwt[%d]", i)
+		compiled, problems := b.compileJWT(path, &config.JWT[i])
+		if url := compiled.Authenticator.Issuer.DiscoveryURL; url != "" {
+			if discovery[url] {
+				problems = append(problems, invalid(path+".issuer.discovery_url", "must be unique in jwt"))
+			}
+			discovery[url] = true
+		}
+		held.jwt = append(held.jwt, compiled)
+		held.problems = append(held.problems, problems...)
+	}
+	var problems []problem
+	held.oidc, problems = b.compileProvider(config.OidcProvider)
+	held.problems = append(held.problems, problems...)
+	held.exchange, problems = tokenExchange(config)
+	held.problems = append(held.problems, problems...)
+	return held
+}
+
+func (b *builder) compileJWT(path string, spec *v1.JWTAuthenticator) (k8swatch.JWT, []problem) {
+	compiled := k8swatch.JWT{Authenticator: jwtAuthenticator(spec)}
+	mapper, errs := apiservervalidation.CompileAndValidateJWTAuthenticator(b.cel, compiled.Authenticator, nil)
+	compiled.Mapper = mapper
+	problems := translate(path, errs)
+	// Empty would mean the system roots, which is not what its author wrote (API-6).
+	if ca := spec.Issuer.CertificateAuthority; ca != nil && strings.TrimSpace(*ca) == "" {
+		problems = append(problems, invalid(path+".issuer.certificate_authority", errEmptyCA.Error()))
+	} else if ca != nil {
+		// Whether it is one at all, the apiserver's packages have said.
+		if _, err := keypair.ParseCertificates([]byte(*ca)); errors.Is(err, keypair.ErrLargeBundle) || errors.Is(err, keypair.ErrLargeKey) {
+			problems = append(problems, invalid(path+".issuer.certificate_authority", err.Error()))
+		}
+	}
+	return compiled, problems
+}
+
+// jwtAuthenticator gives an authenticator the type that apiserver's packages
+// take. The egress selector stays behind: the proxy has one way out (API-8).
+func jwtAuthenticator(spec *v1.JWTAuthenticator) apiserver.JWTAuthenticator {
+	a := apiserver.JWTAuthenticator{
+		Issuer: apiserver.Issuer{
+			URL:                  spec.Issuer.URL,
+			DiscoveryURL:         ptr.Deref(spec.Issuer.DiscoveryURL, ""),
+			CertificateAuthority: ptr.Deref(spec.Issuer.CertificateAuthority, ""),
+			Audiences:            spec.Issuer.Audiences,
+			AudienceMatchPolicy:  apiserver.AudienceMatchPolicyType(spec.Issuer.AudienceMatchPolicy),
+		},
+		ClaimMappings: claimMappings(spec.ClaimMappings),
+	}
+	if a.Issuer.AudienceMatchPolicy == "" {
+		a.Issuer.AudienceMatchPolicy = apiserver.AudienceMatchPolicyMatchAny
+	}
+	for _, r := range spec.ClaimValidationRules {
+		a.ClaimValidationRules = append(a.ClaimValidationRules, apiserver.ClaimValidationRule{
+			Claim:         ptr.Deref(r.Claim, ""),
+			RequiredValue: r.RequiredValue,
+			Expression:    ptr.Deref(r.Expression, ""),
+			Message:       r.Message,
+		})
+	}
+	for _, r := range spec.UserValidationRules {
+		a.UserValidationRules = append(a.UserValidationRules, apiserver.UserValidationRule{Expression: r.Expression, Message: r.Message})
+	}
+	return a
+}
+
+func claimMappings(spec *v1.ClaimMappings) apiserver.ClaimMappings {
+	if spec == nil {
+		return apiserver.ClaimMappings{}
+	}
+	m := apiserver.ClaimMappings{
+		Username: prefixedClaimOrExpression(spec.Username),
+		Groups:   prefixedClaimOrExpression(spec.Groups),
+	}
+	if spec.UID != nil {
+		m.UID = apiserver.ClaimOrExpression{Claim: ptr.Deref(spec.UID.Claim, ""), Expression: ptr.Deref(spec.UID.Expression, "")}
+	}
+	for _, e := range spec.Extra {
+		m.Extra = append(m.Extra, apiserver.ExtraMapping{Key: e.Key, ValueExpression: e.ValueExpression})
+	}
+	return m
+}
+
+func prefixedClaimOrExpression(spec *v1.PrefixedClaimOrExpression) apiserver.PrefixedClaimOrExpression {
+	if spec == nil {
+		return apiserver.PrefixedClaimOrExpression{}
+	}
+	return apiserver.PrefixedClaimOrExpression{
+		Claim:      ptr.Deref(spec.Claim, ""),
+		Prefix:     spec.Prefix,
+		Expression: ptr.Deref(spec.Expression, ""),
+	}
+}
+
+// snakeCase gives the names of apiserver's fields as ours spell them. Longer
+// names stand before those they begin with.
+var snakeCase = strings.NewReplacer(
+	"audienceMatchPolicy", "audience_match_policy",
+	"certificateAuthority", "certificate_authority",
+	"claimMappings", "claim_mappings",
+	"claimValidationRules", "claim_validation_rules",
+	"discoveryURL", "discovery_url",
+	"egressSelectorType", "egress_selector",
+	"requiredValue", "required_value",
+	"userValidationRules", "user_validation_rules",
+	"valueExpression", "value_expression",
+)
+
+// translate gives errors of apiserver's validation in the words of the object.
+func translate(path string, errs field.ErrorList) []problem {
+	problems := fromFaults(admission.Faults(errs))
+	for i := range problems {
+		p := &problems[i]
+		p.path = path + "." + snakeCase.Replace(p.path)
+		switch {
+		case strings.HasPrefix(p.text, "parse "):
+			// url.Parse repeats the URL, which may hold a password.
+			p.text = "is not a URL"
+		case strings.HasPrefix(p.text, "at least one "):
+			// The text names the field a second time, without its path.
+			p.text = "at least one is required"
+		case strings.HasPrefix(p.text, celFailure):
+			p.text = celText(p.text)
+		default:
+			p.text = snakeCase.Replace(p.text)
+		}
+	}
+	return problems
+}
+
+const celFailure = "compilation failed: "
+
+// celMarker is a line of a CEL error that repeats the source or points at it.
+var celMarker = regexp.MustCompile(`^ \| `)
+
+// celText puts the errors of the CEL compiler on one line each, without the
+// source they repeat.
+func celText(text string) string {
+	var lines []string
+	for _, line := range strings.Split(strings.TrimPrefix(text, celFailure), "\n") {
+		if celMarker.MatchString(line) {
+			continue
+		}
+		line = strings.TrimPrefix(line, "ERROR: <input>:")
+		lines = append(lines, strings.TrimSuffix(line, " (in container '')"))
+	}
+	return "does not compile: " + strings.Join(lines, ", ")
+}
+
+// sharedCEL returns the compiler, which is made at the first need.
+func (b *builder) sharedCEL() authenticationcel.Compiler {
+	if b.compiler.cel == nil {
+		b.compiler.cel = newSharedCEL()
+	}
+	return b.compiler.cel
+}

@@ -1,0 +1,156 @@
+package compile
+
+import (
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"weak"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/text"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/internal/digest"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/keypair"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/reference"
+)
+
+// authority is what verifies the apiserver's certificate.
+type authority struct {
+	// pool is nil for the system roots only. A CA that is not known is an
+	// empty pool, which verifies nothing (API-6).
+	pool     *x509.CertPool
+	hash     string
+	problems []problem
+	stale    []string
+}
+
+// heldAuthority is a CA that was read well, and where from (CERT-7).
+type heldAuthority struct {
+	source string
+	*bundle
+}
+
+// bundle is a CA, parsed. It is never changed.
+type bundle struct {
+	content string
+	pool    *x509.CertPool
+	hash    string
+}
+
+// bundles are those in use by content: the objects that name one share it. A
+// bundle takes ten times its size, and a thousand objects may name the same.
+type bundles map[string]weak.Pointer[bundle]
+
+// get returns the bundle that a PEM text is.
+func (all bundles) get(data []byte) (*bundle, error) {
+	d := digest.New("ca content")
+	d.Bytes(data)
+	content := d.Sum()
+	if known := all[content].Value(); known != nil {
+		return known, nil
+	}
+	certs, err := keypair.ParseCertificates(data)
+	if err != nil {
+		return nil, err
+	}
+	b := &bundle{content: content, pool: x509.NewCertPool(), hash: authorityHash(certs)}
+	for _, cert := range certs {
+		b.pool.AddCert(cert)
+	}
+	maps.DeleteFunc(all, func(_ string, of weak.Pointer[bundle]) bool { return of.Value() == nil })
+	all[content] = weak.Make(b)
+	return b, nil
+}
+
+func (b *builder) authority() authority {
+	s := b.spec.Cert
+	switch {
+	case s == nil:
+		return authority{}
+	case s.Secret != nil:
+		return b.referredAuthority("spec.cert.Secret", k8swatch.KindSecret, s.Secret)
+	case s.ConfigMap != nil:
+		return b.referredAuthority("spec.cert.ConfigMap", k8swatch.KindConfigMap, s.ConfigMap)
+	case s.Cert != nil:
+		return b.inlineAuthority(*s.Cert)
+	case s.SystemRoots != nil, s.Insecure != nil:
+		// Insecure is the legacy spelling: TLS is always verified.
+		return authority{}
+	}
+	return unknownAuthority(invalid("spec.cert", "exactly one of Secret, ConfigMap, Cert, SystemRoots, Insecure must be set"))
+}
+
+// unknownCAHash keeps a CA that is not known apart from the system roots.
+const unknownCAHash = "unknown"
+
+func unknownAuthority(problems ...problem) authority {
+	return authority{pool: x509.NewCertPool(), hash: unknownCAHash, problems: problems}
+}
+
+func (b *builder) inlineAuthority(encoded string) authority {
+	const path = "spec.cert.Cert"
+	data, err := base64.StdEncoding.DecodeString(strings.TrimSpace(encoded))
+	if err != nil {
+		return unknownAuthority(invalid(path, "must be PEM in base64"))
+	}
+	held, err := b.parseAuthority(path, data)
+	if err != nil {
+		return unknownAuthority(invalid(path, err.Error()))
+	}
+	return authority{pool: held.pool, hash: held.hash}
+}
+
+func (b *builder) referredAuthority(path, kind string, ref *v1.KeyReference) authority {
+	r, problems := b.resolve(path, kind, ref)
+	if len(problems) > 0 {
+		// references() tells them.
+		return unknownAuthority()
+	}
+	source := r.String() + " " + r.Key
+	data, err := b.read(r)
+	var held heldAuthority
+	if err == nil {
+		if held, err = b.parseAuthority(source, data); err != nil {
+			err = errReference{r, "key " + text.Quote(r.Key, k8swatch.MaxQuoted) + " " + err.Error()}
+		}
+	}
+	var protected errProtected
+	switch {
+	case err == nil:
+		return authority{pool: held.pool, hash: held.hash}
+	case errors.As(err, &protected):
+		b.held.authority = heldAuthority{}
+		return unknownAuthority(invalid(path+".name", reference.ProtectedText))
+	case b.held.authority.source == source:
+		held = b.held.authority
+		return authority{pool: held.pool, hash: held.hash, stale: []string{err.Error()}}
+	}
+	return unknownAuthority(problem{reason: k8swatch.ReasonReferenceNotFound, path: path, text: err.Error()})
+}
+
+// parseAuthority parses a CA once per content and holds it.
+func (b *builder) parseAuthority(source string, data []byte) (heldAuthority, error) {
+	parsed, err := b.compiler.bundles.get(data)
+	if err != nil {
+		return heldAuthority{}, err
+	}
+	b.held.authority = heldAuthority{source, parsed}
+	return b.held.authority, nil
+}
+
+// authorityHash does not depend on the order or repetition of the certificates,
+// nor on what stands between them.
+func authorityHash(certs []*x509.Certificate) string {
+	var ders [][]byte
+	for _, cert := range certs {
+		ders = append(ders, cert.Raw)
+	}
+	slices.SortFunc(ders, slices.Compare[[]byte])
+	ders = slices.CompactFunc(ders, slices.Equal[[]byte])
+	d := digest.New("ca")
+	d.List(ders)
+	return d.Sum()
+}

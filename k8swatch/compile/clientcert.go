@@ -1,0 +1,199 @@
+package compile
+
+import (
+	"encoding/base64"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/internal/digest"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/keypair"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/reference"
+)
+
+const clientCertPath = "spec.client_cert"
+
+// clientCertPair is what messages call the two values of client_cert.
+func clientCertPair() keypair.Names {
+	return keypair.Names{Certificate: "client_cert.cert", Key: "client_cert.key"}
+}
+
+// passingCert is the certificate that passes an mTLS gate in Passthrough
+// (CERT-9).
+type passingCert struct {
+	// certificate is nil unless it may be presented to the target now.
+	certificate *k8swatch.ClientCertificate
+	problems    []problem
+	notices     []k8swatch.Condition
+	stale       []string
+	// recheckAt is when this must be looked at again, zero for never.
+	recheckAt time.Time
+}
+
+// heldClientCert is what is held of client_cert between two looks (CERT-7). It
+// belongs to what the object says of it: a change there inherits nothing.
+type heldClientCert struct {
+	source string
+	// seen is the pair as it was last read, good or bad.
+	seen keypair.Pair
+	// good is the last one that could be used; nil when there is none.
+	good *k8swatch.ClientCertificate
+}
+
+// pairHalf is where one value of client_cert stands.
+type pairHalf struct {
+	path string
+	// ref is nil for a value that stands in the object itself.
+	ref    *reference.Reference
+	inline string
+}
+
+// clientCert reads client_cert, which is presented in Passthrough only.
+func (b *builder) clientCert(mode v1.UpstreamMode) passingCert {
+	if b.spec.ClientCert == nil || mode != v1.ModePassthrough {
+		// A withdrawal would not be seen now: what is not looked at is not held.
+		b.held.clientCert = heldClientCert{}
+		return passingCert{}
+	}
+	halves, problems, ok := b.clientCertHalves()
+	if !ok {
+		b.held.clientCert = heldClientCert{}
+		return passingCert{problems: problems}
+	}
+	held := &b.held.clientCert
+	if source := pairSource(halves); held.source != source {
+		*held = heldClientCert{source: source}
+	}
+	values, fault, refused := b.readHalves(halves)
+	if len(refused) > 0 {
+		*held = heldClientCert{}
+		return passingCert{problems: refused}
+	}
+	if fault == "" {
+		fault = held.accept(values[0], values[1], halves, b.now)
+	}
+	return held.decide(fault, halves, b.now)
+}
+
+// clientCertHalves says where certificate and key stand. It is not ok when they
+// stand nowhere, and when references() tells why they cannot be read.
+func (b *builder) clientCertHalves() (halves []pairHalf, problems []problem, ok bool) {
+	ok = true
+	add := func(path string, from v1.CertSource) {
+		half := pairHalf{path: path}
+		refer := func(field, kind string, ref *v1.KeyReference) {
+			half.path = path + "." + field
+			r, refused := b.resolve(half.path, kind, ref)
+			half.ref, ok = &r, ok && len(refused) == 0
+		}
+		switch {
+		case from.Secret != nil:
+			refer("Secret", k8swatch.KindSecret, from.Secret)
+		case from.ConfigMap != nil:
+			refer("ConfigMap", k8swatch.KindConfigMap, from.ConfigMap)
+		case from.Cert != nil:
+			half.path, half.inline = path+".Cert", *from.Cert
+		default:
+			problems, ok = append(problems, invalid(path, "must be Secret, ConfigMap or Cert")), false
+		}
+		halves = append(halves, half)
+	}
+	add(clientCertPath+".cert", b.spec.ClientCert.Cert)
+	add(clientCertPath+".key", b.spec.ClientCert.Key)
+	return halves, problems, ok
+}
+
+func pairSource(halves []pairHalf) string {
+	d := digest.New("client_cert source")
+	for _, h := range halves {
+		d.Text(h.inline)
+		d.Bool(h.ref != nil)
+		if h.ref != nil {
+			d.Text(h.ref.String())
+			d.Text(h.ref.Key)
+		}
+	}
+	return d.Sum()
+}
+
+// readHalves returns both values; or why one cannot be read now; or what the
+// author must change, which withdraws what was held.
+func (b *builder) readHalves(halves []pairHalf) (values [][]byte, fault string, refused []problem) {
+	var faults []string
+	for _, h := range halves {
+		if h.ref == nil {
+			value, err := base64.StdEncoding.DecodeString(strings.TrimSpace(h.inline))
+			if err != nil {
+				refused = append(refused, invalid(h.path, "must be PEM in base64"))
+			}
+			values = append(values, value)
+			continue
+		}
+		value, err := b.read(*h.ref)
+		var protected errProtected
+		switch {
+		case errors.As(err, &protected):
+			refused = append(refused, invalid(h.path+".name", reference.ProtectedText))
+		case err != nil:
+			faults = append(faults, err.Error())
+		}
+		values = append(values, value)
+	}
+	return values, strings.Join(slices.Compact(faults), "; "), refused
+}
+
+// accept holds a pair that was read, or says why it cannot be used.
+func (h *heldClientCert) accept(crt, key []byte, halves []pairHalf, now time.Time) (fault string) {
+	if h.seen.Content != keypair.Content(crt, key) {
+		h.seen = keypair.Parse(crt, key, clientCertPair())
+	}
+	if h.seen.Fault != nil {
+		fault = h.seen.Fault.Error()
+	} else {
+		fault = keypair.ValidityFault(h.seen.Leaf, now)
+	}
+	switch {
+	case fault == "":
+		h.good = h.seen.Certificate
+		return ""
+	case referred(halves) == "":
+		return fault
+	}
+	return "get " + referred(halves) + ": " + fault
+}
+
+// referred names the objects that the pair is read from.
+func referred(halves []pairHalf) string {
+	var names []string
+	for _, h := range halves {
+		if h.ref != nil {
+			names = append(names, h.ref.String())
+		}
+	}
+	return strings.Join(slices.Compact(names), ", ")
+}
+
+// decide says what may be presented: the pair that was last good, until it
+// expires.
+func (h *heldClientCert) decide(fault string, halves []pairHalf, now time.Time) passingCert {
+	if h.good != nil && now.After(h.good.Leaf.NotAfter) {
+		h.good = nil
+	}
+	p := passingCert{certificate: h.good, recheckAt: nextLook(h.good, h.seen, now)}
+	switch {
+	case fault == "":
+	case h.good != nil:
+		p.stale = []string{fault}
+	case referred(halves) == "":
+		p.problems = []problem{invalid(clientCertPath, fault)}
+	default:
+		p.problems = []problem{{reason: k8swatch.ReasonReferenceNotFound, path: clientCertPath, text: fault}}
+	}
+	if h.good != nil && !now.Before(expiringFrom(h.good.Leaf)) {
+		p.notices = []k8swatch.Condition{k8swatch.Notice(k8swatch.NoticeClientCertExpiring, "the certificate of client_cert expires at "+keypair.Timestamp(h.good.Leaf.NotAfter))}
+	}
+	return p
+}

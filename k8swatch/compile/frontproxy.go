@@ -1,0 +1,213 @@
+package compile
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/text"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/keypair"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/reference"
+)
+
+// presentable is the front-proxy certificate of a cluster.
+type presentable struct {
+	// certificate is nil unless it may be presented to the target now.
+	certificate *k8swatch.ClientCertificate
+	problems    []problem
+	notices     []k8swatch.Condition
+	// recheckAt is when this must be looked at again, zero for never.
+	recheckAt time.Time
+}
+
+// frontProxyState is what is held of a front-proxy Secret between two looks.
+// It depends on what the admin did with the Secret alone: what the author wrote
+// into the object only decides whether the pair may be presented.
+type frontProxyState struct {
+	// seen is the Secret as it was last read, nil before the first time.
+	seen *frontProxySecret
+	// pair is the last one that could be used; nil when there is none, or
+	// the admin withdrew it (CERT-5).
+	pair *acceptedPair
+}
+
+// frontProxySecret is what one read of the Secret said.
+type frontProxySecret struct {
+	absent bool
+	// misfit says what is wrong with the type or the label.
+	misfit      string
+	annotations frontProxyAnnotations
+	pair        keypair.Pair
+}
+
+type frontProxyAnnotations struct {
+	// uid is the Secret's: one that was deleted is withdrawn, whatever came
+	// in its place (CERT-5).
+	uid        types.UID
+	target     string
+	prefix     string
+	havePrefix bool
+}
+
+// acceptedPair is a pair with the annotations it was accepted under.
+type acceptedPair struct {
+	certificate *k8swatch.ClientCertificate
+	annotations frontProxyAnnotations
+}
+
+// frontProxy decides what may be presented to target, which is empty when it is
+// not known.
+func (b *builder) frontProxy(target string) presentable {
+	name := k8swatch.FrontProxySecret(b.key)
+	if len(name) > k8swatch.MaxSecretName {
+		return presentable{problems: []problem{{reason: k8swatch.ReasonClientCertNameTooLong, text: fmt.Sprintf(
+			"the Secret of the certificate, %s<namespace>.<name>, would have a name of %d characters, over the %d allowed; give the ProxyKubeApi a shorter name",
+			k8swatch.FrontProxySecretPrefix, len(name), k8swatch.MaxSecretName)}}}
+	}
+	state := &b.held.frontProxy
+	secret, err := b.store.Secret(b.options.Namespace, name)
+	unread := ""
+	switch {
+	case apierrors.IsNotFound(err):
+		state.see(&frontProxySecret{absent: true})
+	case err != nil:
+		unread = reference.GetFailed(k8swatch.KindSecret, b.options.Namespace, name, reference.Fault(err))
+	default:
+		state.see(examine(secret, state.seen))
+	}
+	if state.seen == nil {
+		return presentable{problems: []problem{{reason: k8swatch.ReasonClientCertMissing, text: unread}}}
+	}
+	p := state.decide("Secret "+b.options.Namespace+"/"+name, b.now)
+	p.problems = append(p.problems, b.mismatches(name, target)...)
+	if value, reserved := state.seen.reserved(); reserved {
+		p.problems = append(p.problems, problem{reason: k8swatch.ReasonClientCertSubjectReserved, text: fmt.Sprintf(
+			"the subject of the certificate in Secret %s/%s holds %s: no common name and no organization may start with %s",
+			b.options.Namespace, name, text.Quote(value, k8swatch.MaxQuoted), k8swatch.ReservedPrefix)})
+	}
+	if unread != "" {
+		p.notices = append(p.notices, k8swatch.Notice(k8swatch.NoticeClientCertRenewalFailed, unread+"; what was read last stays in force"))
+	}
+	if state.pair != nil && len(p.problems) == 0 && target != "" {
+		p.certificate = state.pair.certificate
+		if leaf := p.certificate.Leaf; !b.now.Before(expiringFrom(leaf)) {
+			p.notices = append(p.notices, k8swatch.Notice(k8swatch.NoticeClientCertExpiring, fmt.Sprintf(
+				"the certificate in Secret %s/%s expires at %s", b.options.Namespace, name, keypair.Timestamp(leaf.NotAfter))))
+		}
+	}
+	return p
+}
+
+// examine reads what a Secret says, and parses a pair once.
+func examine(secret *corev1.Secret, last *frontProxySecret) *frontProxySecret {
+	seen := &frontProxySecret{}
+	switch {
+	case secret.Type != corev1.SecretTypeTLS:
+		seen.misfit = "is not of type " + string(corev1.SecretTypeTLS)
+	case secret.Labels[k8swatch.ManagedByLabel] != k8swatch.ManagedByValue:
+		seen.misfit = "lacks the label " + k8swatch.ManagedByLabel + ": " + k8swatch.ManagedByValue
+	}
+	seen.annotations.uid = secret.UID
+	seen.annotations.target = secret.Annotations[k8swatch.FrontProxyTargetAnnotation]
+	seen.annotations.prefix, seen.annotations.havePrefix = secret.Annotations[k8swatch.FrontProxyPrefixAnnotation]
+	crt, key := secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]
+	if last != nil && last.pair.Content == keypair.Content(crt, key) {
+		seen.pair = last.pair
+	} else {
+		seen.pair = keypair.Parse(crt, key, keypair.SecretNames())
+	}
+	return seen
+}
+
+func (s *frontProxySecret) reserved() (string, bool) {
+	if s.pair.Leaf == nil {
+		return "", false
+	}
+	return keypair.ReservedSubject(s.pair.Leaf)
+}
+
+// see takes note of a read. Everything the admin can do to withdraw the
+// certificate drops the pair, so that it does not come back when the Secret is
+// put right again with contents that cannot be used (CERT-5).
+func (s *frontProxyState) see(seen *frontProxySecret) {
+	s.seen = seen
+	_, reserved := seen.reserved()
+	if seen.absent || seen.misfit != "" || reserved || s.pair != nil && s.pair.annotations != seen.annotations {
+		s.pair = nil
+	}
+}
+
+// decide says whether a pair is there, whatever it may be presented to.
+func (s *frontProxyState) decide(label string, now time.Time) presentable {
+	missing := func(text string) []problem {
+		return []problem{{reason: k8swatch.ReasonClientCertMissing, text: label + " " + text}}
+	}
+	switch {
+	case s.seen.absent:
+		return presentable{problems: missing("does not exist")}
+	case s.seen.misfit != "":
+		return presentable{problems: missing(s.seen.misfit)}
+	}
+	fault := s.accept(now)
+	if s.pair != nil && now.After(s.pair.certificate.Leaf.NotAfter) {
+		s.pair = nil
+	}
+	p := presentable{recheckAt: nextLook(s.held(), s.seen.pair, now)}
+	switch {
+	case fault == "":
+	case s.pair == nil:
+		p.problems = missing("cannot be used: " + fault)
+	default:
+		p.notices = append(p.notices, k8swatch.Notice(k8swatch.NoticeClientCertRenewalFailed, fmt.Sprintf(
+			"%s cannot be used: %s; the previous certificate serves until %s", label, fault, keypair.Timestamp(s.pair.certificate.Leaf.NotAfter))))
+	}
+	return p
+}
+
+// held is the certificate that may be presented, or nil.
+func (s *frontProxyState) held() *k8swatch.ClientCertificate {
+	if s.pair == nil {
+		return nil
+	}
+	return s.pair.certificate
+}
+
+// accept holds the pair of the Secret, or says why it cannot be used.
+func (s *frontProxyState) accept(now time.Time) (fault string) {
+	pair := s.seen.pair
+	if pair.Fault != nil {
+		return pair.Fault.Error()
+	}
+	if fault := keypair.ValidityFault(pair.Leaf, now); fault != "" {
+		return fault
+	}
+	if _, reserved := s.seen.reserved(); !reserved {
+		s.pair = &acceptedPair{certificate: pair.Certificate, annotations: s.seen.annotations}
+	}
+	return ""
+}
+
+// mismatches compares what the admin wrote on the Secret with what the object
+// asks for. The values on the Secret are not told to the author.
+func (b *builder) mismatches(name, target string) []problem {
+	seen := b.held.frontProxy.seen
+	if seen.absent || target == "" {
+		return nil
+	}
+	var problems []problem
+	mismatch := func(text string) {
+		problems = append(problems, problem{reason: k8swatch.ReasonClientCertTargetMismatch, text: text})
+	}
+	if seen.annotations.target != target {
+		mismatch(fmt.Sprintf("annotation %s of Secret %s/%s must be %s", k8swatch.FrontProxyTargetAnnotation, b.options.Namespace, name, text.Quote(target, k8swatch.MaxQuoted)))
+	}
+	user, group := b.prefixes()
+	if p := seen.annotations.prefix; seen.annotations.havePrefix && (p != user || p != group) {
+		mismatch(fmt.Sprintf("user_prefix and group_prefix must both be what annotation %s of Secret %s/%s says", k8swatch.FrontProxyPrefixAnnotation, b.options.Namespace, name))
+	}
+	return problems
+}

@@ -1,0 +1,63 @@
+package compile
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/internal/k8stest"
+)
+
+// bench is a Compiler on a memory, with a clock that can be set.
+type bench struct {
+	t       testing.TB
+	store   *k8stest.Memory
+	options Options
+	now     time.Time
+	*Compiler
+}
+
+func newBench(t testing.TB, change ...func(*Options)) *bench {
+	t.Helper()
+	b := &bench{t: t, store: k8stest.NewMemory(), now: k8stest.Now}
+	b.options = Options{
+		Namespace:    k8stest.ProxyNamespace,
+		AllowedModes: []v1.UpstreamMode{v1.ModePassthrough, v1.ModeFrontProxy},
+		Recheck:      k8stest.RecheckPrefixes,
+		Now:          func() time.Time { return b.now },
+	}
+	for _, c := range change {
+		c(&b.options)
+	}
+	b.Compiler = NewCompiler(b.store, b.options)
+	return b
+}
+
+// put stores an object as testKey.
+func (b *bench) put(object *v1.ProxyKubeApi) {
+	b.store.Objects[k8stest.Key] = &k8swatch.Object{ProxyKubeApi: object}
+}
+
+func (b *bench) compile() *k8swatch.Cluster {
+	b.t.Helper()
+	c := b.Compile(k8stest.Key)
+	if c == nil {
+		b.t.Fatal("Compile returned nil")
+	}
+	return c
+}
+
+func (b *bench) putSecret(s *corev1.Secret) {
+	b.store.Secrets[k8swatch.Key{Namespace: s.Namespace, Name: s.Name}] = s
+}
+
+func (b *bench) removeSecret(namespace, name string) {
+	delete(b.store.Secrets, k8swatch.Key{Namespace: namespace, Name: name})
+}
+
+func (b *bench) fail(read string, err error) { b.store.Failing[read] = err }
+
+func (b *bench) heal(read string) { delete(b.store.Failing, read) }

@@ -1,0 +1,256 @@
+package hub
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/admission"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+)
+
+const (
+	// prefetchLimit bounds how long the first list waits for the references of
+	// its objects.
+	prefetchLimit = 10 * time.Second
+	// showLimit bounds how long a new or changed object waits for its own.
+	showLimit = 2 * time.Second
+	// reads is how many references are read at once.
+	reads = 16
+	// readLimit bounds one read of a reference.
+	readLimit = 10 * time.Second
+)
+
+// KubernetesOptions shape the source of a hub.
+type Options struct {
+	// Config is how the hub is asked. Required.
+	Config *rest.Config
+	// Namespace is the proxy's own, where front-proxy certificates are.
+	// Required.
+	Namespace string
+	// WatchNamespaces are where ProxyKubeApis and Services are watched; empty
+	// is in all namespaces. A Service elsewhere is then read by name.
+	WatchNamespaces []string
+	// ReferenceNamespaces are the namespaces, besides its own, that an
+	// object's references may point to (API-4). No other is ever asked.
+	ReferenceNamespaces []string
+	// ReferenceTTL is how old what was read by name may become before it is
+	// read again. Default and maximum: 45 seconds, so that a right that was
+	// taken away shows within a minute.
+	ReferenceTTL time.Duration
+	// Logger may be nil.
+	Logger *zap.Logger
+}
+
+// Kubernetes is the source of a hub: the API of a cluster.
+//
+// It watches ProxyKubeApis and Services, and in the proxy's own namespace the
+// Secrets with the label of the product. What objects refer to otherwise it
+// reads by name, again and again: the rights it needs are those of section 16
+// of the reference, and no Secret or ConfigMap is ever listed elsewhere.
+//
+// An object, or a new version of it, is shown once all it refers to has been
+// asked for, so that no cluster is closed for the blink of a read; it waits two
+// seconds at most, and neither a deletion nor `enabled: false` waits.
+//
+// While the hub cannot be asked everything stays as it was last seen, except
+// that the reads by name fail: a Compiler then holds what was last good.
+//
+// What it returns is shared and must not be changed.
+type Source struct {
+	options   Options
+	validator *admission.Validator
+	core      corev1client.CoreV1Interface
+	objectAPI dynamic.NamespaceableResourceInterface
+	health    *health
+	// get reads a reference.
+	get func(ctx context.Context, id k8swatch.Change) (metav1.Object, error)
+	// slots bounds how many are read at once.
+	slots chan struct{}
+	// wake has room for one: something is there for Run to look at.
+	wake chan struct{}
+
+	mu sync.RWMutex
+	// running is nil before Run and ends with it.
+	running  context.Context
+	objects  map[k8swatch.Key]*object
+	services map[k8swatch.Key]*corev1.Service
+	// labelled are the Secrets of the product, by name.
+	labelled map[string]*corev1.Secret
+	followed map[string]*followedSecret
+	// references are what is read by name, for the objects that name it.
+	references map[k8swatch.Change]*held
+	// unsynced counts the watches without a first list, and unasked the
+	// references never asked for that an object waits for.
+	unsynced, unasked int
+	// labelledSynced says that the labelled Secrets are known.
+	labelledSynced bool
+	// listed says that the first full list is in force.
+	listed  bool
+	pending map[k8swatch.Change]struct{}
+}
+
+var _ k8swatch.Source = (*Source)(nil)
+
+// NewKubernetes returns the source of a hub. It asks nothing before Run.
+func New(o Options) (*Source, error) {
+	if o.Config == nil || o.Namespace == "" {
+		return nil, errors.New("the source needs a configuration of the hub and the namespace of the proxy")
+	}
+	validator, err := admission.Default()
+	if err != nil {
+		return nil, fmt.Errorf("preparing admission: %w", err)
+	}
+	config := rest.CopyConfig(o.Config)
+	// A warning is a text of the hub's admission, meant for people.
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	core, err := corev1client.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the client of the hub: %w", err)
+	}
+	objects, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the client of the hub: %w", err)
+	}
+	k := newSource(o, validator)
+	k.core, k.objectAPI = core, objects.Resource(v1.SchemeGroupVersionResource)
+	k.get = k.read
+	return k, nil
+}
+
+func newSource(o Options, validator *admission.Validator) *Source {
+	o.WatchNamespaces = slices.Compact(slices.Sorted(slices.Values(o.WatchNamespaces)))
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	return &Source{
+		options:    o,
+		validator:  validator,
+		health:     newHealth(o.Logger),
+		slots:      make(chan struct{}, reads),
+		wake:       make(chan struct{}, 1),
+		objects:    map[k8swatch.Key]*object{},
+		services:   map[k8swatch.Key]*corev1.Service{},
+		labelled:   map[string]*corev1.Secret{},
+		followed:   map[string]*followedSecret{},
+		references: map[k8swatch.Change]*held{},
+		pending:    map[k8swatch.Change]struct{}{},
+	}
+}
+
+// Run follows the hub until ctx ends, and then returns nil: a hub that cannot
+// be asked is waited for. It is called once. See Source.
+//
+// The watches may take a few seconds longer to end, which touches nobody.
+func (k *Source) Run(ctx context.Context, changed func(changes ...k8swatch.Change)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// What client-go has to say about its retries is said here, once.
+	ctx = klog.NewContext(ctx, klog.Logger{})
+	k.start(ctx)
+
+	if !k.wait(ctx, nil, func() bool { return k.unsynced == 0 }) {
+		return nil
+	}
+	limit := time.NewTimer(prefetchLimit)
+	defer limit.Stop()
+	if !k.wait(ctx, limit.C, func() bool { return k.unasked == 0 }) {
+		return nil
+	}
+	k.showAll()
+	changed()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-k.wake:
+		}
+		if changes := k.takePending(); len(changes) > 0 {
+			changed(changes...)
+		}
+	}
+}
+
+func (k *Source) start(ctx context.Context) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.running = ctx
+	for _, w := range k.watches() {
+		k.unsynced++
+		go w.run(ctx)
+	}
+	for name, f := range k.followed {
+		go k.follow(name, f).run(ctx)
+	}
+}
+
+// wait waits until something holds, or until limit, and says whether to go on.
+func (k *Source) wait(ctx context.Context, limit <-chan time.Time, holds func() bool) bool {
+	for {
+		k.mu.RLock()
+		ok := holds()
+		k.mu.RUnlock()
+		if ok {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-limit:
+			return true
+		case <-k.wake:
+		}
+	}
+}
+
+// showAll puts the first full list into force.
+func (k *Source) showAll() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.listed = true
+	k.health.setListed()
+	for key, o := range k.objects {
+		k.show(key, o)
+	}
+	clear(k.pending)
+}
+
+// note takes a change for Run to tell. k.mu is held.
+func (k *Source) note(kind, namespace, name string) {
+	if k.listed {
+		k.pending[k8swatch.Change{Kind: kind, Namespace: namespace, Name: name}] = struct{}{}
+	}
+	k.signal()
+}
+
+func (k *Source) signal() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (k *Source) takePending() []k8swatch.Change {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	changes := slices.SortedFunc(maps.Keys(k.pending), func(a, b k8swatch.Change) int {
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	clear(k.pending)
+	return changes
+}
