@@ -47,11 +47,11 @@ func run(names []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	for _, t := range tools {
-		path, err := realtools.Path(ctx, t, os.Stderr)
-		if err != nil {
-			return err
-		}
+	paths, err := realtools.Paths(ctx, tools, os.Stderr)
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
 		fmt.Println(path)
 	}
 	return nil

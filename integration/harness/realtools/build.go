@@ -1,22 +1,24 @@
 package realtools
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
-)
 
-// progressInterval is how often a running build says that it is alive.
-const progressInterval = 15 * time.Second
+	"golang.org/x/sync/errgroup"
+)
 
 // built remembers paths within this process: a test asks for kubectl often.
 var built sync.Map // Tool -> string
@@ -25,23 +27,11 @@ var built sync.Map // Tool -> string
 // Lines about a build, and only then, are written to progress (nil: standard
 // error).
 func Path(ctx context.Context, t Tool, progress io.Writer) (string, error) {
-	if file, ok := built.Load(t); ok {
-		return file.(string), nil
-	}
-	p, err := newPlan(t)
+	files, err := Paths(ctx, []Tool{t}, progress)
 	if err != nil {
 		return "", err
 	}
-	if !p.done() {
-		if progress == nil {
-			progress = os.Stderr
-		}
-		if err := p.build(ctx, progress); err != nil {
-			return "", err
-		}
-	}
-	built.Store(t, p.file)
-	return p.file, nil
+	return files[0], nil
 }
 
 // Need is Path for tests: a program that cannot be built fails the test.
@@ -54,109 +44,137 @@ func Need(tb testing.TB, t Tool) string {
 	return file
 }
 
+// Paths is Path for several tools. What one go.mod pins is built by one go
+// build, which compiles shared packages once and links while it compiles.
+// Several go.mods are built at the same time when there are cores for it: a
+// link uses one core, a compilation all.
+func Paths(ctx context.Context, tools []Tool, progress io.Writer) ([]string, error) {
+	if progress == nil {
+		progress = os.Stderr
+	}
+	progress = &lines{to: progress}
+	files := make([]string, len(tools))
+	missing := map[string][]*plan{} // by the folder of the go.mod
+	for i, t := range tools {
+		if file, ok := built.Load(t); ok {
+			files[i] = file.(string)
+			continue
+		}
+		p, err := newPlan(t)
+		if err != nil {
+			return nil, err
+		}
+		if given, ok := p.given(ctx, progress); ok {
+			p.file = given
+		} else if !p.done() {
+			missing[p.dir] = append(missing[p.dir], p)
+		}
+		files[i] = p.file
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(max(1, runtime.NumCPU()/2))
+	for _, plans := range missing {
+		group.Go(func() error { return build(groupCtx, plans, progress) })
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	for i, t := range tools {
+		built.Store(t, files[i])
+	}
+	return files, nil
+}
+
 func (p *plan) done() bool {
 	info, err := os.Stat(p.file)
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }
 
-func (p *plan) build(ctx context.Context, progress io.Writer) error {
-	unlock, err := lock(ctx, filepath.Join(filepath.Dir(p.file), "build.lock"), func(waited time.Duration) {
-		fmt.Fprintf(progress, "waiting for another build before building %s %s ... %s\n", p.Name, p.version, waited)
-	})
-	if err != nil {
-		return fmt.Errorf("building %s: %w", p.Name, err)
+// build builds what is still missing of the plans, all of one go.mod.
+func build(ctx context.Context, plans []*plan, progress io.Writer) error {
+	// In one order everywhere, so that two builders do not wait for each other.
+	slices.SortFunc(plans, func(a, b *plan) int { return cmp.Compare(a.file, b.file) })
+	for _, p := range plans {
+		unlock, err := lock(ctx, p.file+".lock", func(waited time.Duration) {
+			fmt.Fprintf(progress, "waiting for another build of %s %s ... %s\n", p.Name, p.version, waited)
+		})
+		if err != nil {
+			return fmt.Errorf("building %s: %w", p.Name, err)
+		}
+		defer unlock()
 	}
-	defer unlock()
-	if p.done() { // the other process built it
-		return nil
+	plans = slices.DeleteFunc(plans, (*plan).done) // another process built it
+	// One -ldflags holds for all programs of a go build.
+	for len(plans) > 0 {
+		same := slices.DeleteFunc(slices.Clone(plans), func(p *plan) bool { return p.ldflags != plans[0].ldflags })
+		plans = slices.DeleteFunc(plans, func(p *plan) bool { return slices.Contains(same, p) })
+		if err := compile(ctx, same, progress); err != nil {
+			return err
+		}
 	}
-	start := time.Now()
-	stop := every(progressInterval, func() {
-		fmt.Fprintf(progress, "building %s %s ... %s\n", p.Name, p.version, time.Since(start).Round(time.Second))
-	})
-	defer stop()
-	fmt.Fprintf(progress, "building %s %s (once; kept as %s)\n", p.Name, p.version, p.file)
-	if err := p.compile(ctx); err != nil {
-		return fmt.Errorf("building %s %s: %w", p.Name, p.version, err)
-	}
-	fmt.Fprintf(progress, "built %s %s in %s\n", p.Name, p.version, time.Since(start).Round(100*time.Millisecond))
 	return nil
 }
 
 // compile writes to a temporary name and renames, so that a killed build
 // leaves no half program under the final one.
-func (p *plan) compile(ctx context.Context) error {
-	tmp, err := os.MkdirTemp(filepath.Dir(p.file), "building-")
+func compile(ctx context.Context, plans []*plan, progress io.Writer) error {
+	names := describe(plans)
+	start := time.Now()
+	fmt.Fprintf(progress, "building %s (once; kept in %s)\n", names, filepath.Dir(plans[0].file))
+	tmp, err := os.MkdirTemp(filepath.Dir(plans[0].file), "building-")
 	if err != nil {
-		return err
+		return fmt.Errorf("building %s: %w", names, err)
 	}
 	defer os.RemoveAll(tmp)
-	out := filepath.Join(tmp, p.Name)
-	// No -trimpath: it would keep a second copy of every package in the Go
-	// build cache beside the one that the lint and other builds use.
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags", p.ldflags, "-o", out, p.Package)
-	cmd.Dir = p.dir
-	cmd.Env = append(os.Environ(), "GOWORK=off", "PWD="+p.dir)
+	// No -trimpath here: GOFLAGS has it or not, as for all other builds of the
+	// caller, so that the Go build cache holds one copy of each package.
+	flags := []string{"-buildvcs=false", "-ldflags", plans[0].ldflags}
+	packages := make([]string, len(plans))
+	for i, p := range plans {
+		packages[i] = p.Package
+	}
+	if err := goBuild(ctx, plans[0].dir, flags, tmp, packages, names, progress); err != nil {
+		return fmt.Errorf("building %s: %w", names, err)
+	}
+	for _, p := range plans {
+		if err := os.Rename(filepath.Join(tmp, path.Base(trimMajor(p.Package))), p.file); err != nil {
+			return fmt.Errorf("building %s: %w", names, err)
+		}
+	}
+	fmt.Fprintf(progress, "built %s in %s\n", names, time.Since(start).Round(100*time.Millisecond))
+	return nil
+}
+
+// trimMajor takes the /v3 of a module from the import path of its main package:
+// go build names the program after the element before it.
+func trimMajor(pkg string) string {
+	if base := path.Base(pkg); len(base) > 1 && base[0] == 'v' && strings.Trim(base[1:], "0123456789") == "" {
+		return path.Dir(pkg)
+	}
+	return pkg
+}
+
+// describe is "kube-apiserver, kubectl v1.37.2, xcaddy v0.4.5".
+func describe(plans []*plan) string {
+	var names strings.Builder
+	for i, p := range plans {
+		if i > 0 {
+			names.WriteString(", ")
+		}
+		names.WriteString(p.Name)
+		if i == len(plans)-1 || plans[i+1].version != p.version {
+			names.WriteString(" " + p.version)
+		}
+	}
+	return names.String()
+}
+
+func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off", "PWD="+dir)
+	// A group of its own: compilers are children of go, and end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%w\n%s", err, bytes.TrimSpace(output.Bytes()))
-	}
-	return os.Rename(out, p.file)
-}
-
-// lock takes an exclusive lock on a file, between processes and within this
-// one, and tells waiting every progressInterval how long it has waited.
-func lock(ctx context.Context, path string, waiting func(time.Duration)) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("opening the build lock: %w", err)
-	}
-	start := time.Now()
-	last := start
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil // closing releases
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			f.Close()
-			return nil, fmt.Errorf("taking the build lock: %w", err)
-		}
-		if time.Since(last) >= progressInterval {
-			last = time.Now()
-			waiting(time.Since(start).Round(time.Second))
-		}
-		select {
-		case <-ctx.Done():
-			f.Close()
-			return nil, fmt.Errorf("waiting for the build lock: %w", ctx.Err())
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-// every calls f each interval until the returned function is called, which
-// waits for a running call.
-func every(interval time.Duration, f func()) (stop func()) {
-	ticker := time.NewTicker(interval)
-	quit, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-ticker.C:
-				f()
-			case <-quit:
-				return
-			}
-		}
-	}()
-	return func() {
-		ticker.Stop()
-		close(quit)
-		<-ended
-	}
+	return cmd
 }

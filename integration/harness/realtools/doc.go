@@ -12,7 +12,10 @@
 //
 // Older apiservers are built for the long tests alone (Older).
 //
-// Builds are serialised between processes by a file lock: the first one to
-// come builds, the others wait and find the file. Its sources come through the
+// Each program has a file lock of its own: the first process to come builds, the
+// others wait and find the file. Programs that one go.mod pins are built by one
+// go build, those of several go.mods at the same time when there are cores.
+// KUBEBUILDER_ASSETS may name a folder with etcd, kube-apiserver and kubectl of
+// the pinned minor versions, which are then not built. Sources come through the
 // Go module proxy alone, and go.sum vouches for them.
 package realtools

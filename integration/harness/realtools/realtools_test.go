@@ -105,10 +105,47 @@ func TestFailedBuildLeavesNothing(t *testing.T) {
 		t.Fatal("a program that does not exist was built")
 	}
 	left, _ := filepath.Glob(filepath.Join(os.Getenv("PROXYAUTH_CACHE"), "*"))
-	if len(left) != 1 || filepath.Base(left[0]) != "build.lock" {
+	if len(left) != 1 || !strings.HasSuffix(left[0], ".lock") {
 		t.Errorf("left behind: %q", left)
 	}
 	if !strings.Contains(log.String(), "building staticcheck v") {
 		t.Errorf("progress: %q", log.String())
+	}
+}
+
+func TestCounter(t *testing.T) {
+	c := &counter{of: map[string]bool{"a": true, "b/c": true, "d": true, "e": true}}
+	for _, part := range []string{"a\nb", "/c\n# x\nx.go:1: wr", "ong\nnot/stale\n", "d"} {
+		if _, err := c.Write([]byte(part)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := c.share(); got != "2 of 4 packages (50%)" {
+		t.Errorf("share %q", got)
+	}
+	if got := c.rest.String(); got != "# x\nx.go:1: wrong\nnot/stale\n" {
+		t.Errorf("the rest is %q", got)
+	}
+}
+
+func TestTrimMajor(t *testing.T) {
+	for pkg, want := range map[string]string{"go.etcd.io/etcd/server/v3": "go.etcd.io/etcd/server", "k8s.io/kubernetes/cmd/kubectl": "k8s.io/kubernetes/cmd/kubectl", "a/v": "a/v", "a/vim": "a/vim"} {
+		if got := trimMajor(pkg); got != want {
+			t.Errorf("%s: %s", pkg, got)
+		}
+	}
+}
+
+func TestRepoRoot(t *testing.T) {
+	want, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := RepoRoot(); err != nil || got != want {
+		t.Errorf("below the repository: %s, %v", got, err)
+	}
+	t.Chdir(t.TempDir())
+	if got, err := RepoRoot(); err == nil {
+		t.Errorf("elsewhere: %s", got)
 	}
 }
