@@ -1,0 +1,125 @@
+package identity
+
+import (
+	"net/http"
+	"strings"
+)
+
+// AnswerOptions says what ScrubAnswer leaves and adds.
+type AnswerOptions struct {
+	// KeepCookies leaves Set-Cookie without its Domain attribute (proxy_cookies
+	// on, in the host form).
+	KeepCookies bool
+	// SharedOrigin says that clusters share the origin of the answer, as in the
+	// path form: it is then sandboxed.
+	SharedOrigin bool
+}
+
+// originHeaders act on the whole origin of an answer, not on the answer alone:
+// on every cluster of the path form, and on what else the proxy serves there.
+// The names are folded (see fold).
+var originHeaders = [...]string{
+	"alt-svc", "clear-site-data", "nel", "report-to", "reporting-endpoints",
+	"service-worker-allowed", "set-cookie2", "strict-transport-security",
+}
+
+// ScrubAnswer changes the headers of an apiserver's answer, informational ones
+// included (ID-5). It removes what acts on the whole origin, and Set-Cookie
+// unless cookies are kept. In a shared origin browsers are told to run nothing of
+// the answer there, and to believe its media type.
+func ScrubAnswer(h http.Header, o AnswerOptions) {
+	scrubOrigin(h, o.KeepCookies)
+	if o.SharedOrigin {
+		Sandbox(h)
+	}
+}
+
+// ScrubTrailers does the same for the trailers of an answer, in which cookies
+// have no place.
+func ScrubTrailers(h http.Header) { scrubOrigin(h, false) }
+
+// Sandbox gives an answer an origin of its own (Content Security Policy Level 3,
+// section 6.3.2): a page that an apiserver, or a pod behind it, shows cannot act
+// as another cluster's, or as the portal's. Policies that are there stay, since
+// browsers apply all of them.
+func Sandbox(h http.Header) {
+	h["Content-Security-Policy"] = append(h["Content-Security-Policy"], "sandbox")
+	h["X-Content-Type-Options"] = []string{"nosniff"}
+}
+
+func scrubOrigin(h http.Header, keepCookies bool) {
+	for key := range h {
+		switch {
+		case foldedEqual(key, "set-cookie"):
+			if !keepCookies {
+				delete(h, key)
+				continue
+			}
+			withoutDomain(h[key])
+		case actsOnOrigin(key):
+			delete(h, key)
+		}
+	}
+}
+
+func actsOnOrigin(key string) bool {
+	for _, name := range originHeaders {
+		if foldedEqual(key, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// withoutDomain removes the Domain attribute from cookies (RFC 6265 section
+// 5.2.3): with it a cluster sets cookies for the hosts of the others.
+func withoutDomain(cookies []string) {
+	for i, cookie := range cookies {
+		parts := strings.Split(cookie, ";")
+		kept := parts[:1]
+		for _, attribute := range parts[1:] {
+			name, _, _ := strings.Cut(attribute, "=")
+			if !strings.EqualFold(strings.TrimSpace(name), "domain") {
+				kept = append(kept, attribute)
+			}
+		}
+		cookies[i] = strings.Join(kept, ";")
+	}
+}
+
+// wholeBearer is the length in bytes from which a bearer is looked for inside of
+// values. A shorter one, such as `json`, may stand in a header by chance.
+const wholeBearer = 16
+
+// RemoveBearer removes every header of a request whose value holds the bearer
+// that was presented, whatever its name: gateways that authenticate copy it to
+// X-Forwarded-Access-Token and others, which an apiserver must not see and an
+// access log must not hold (ID-5). A bearer shorter than 16 bytes must be the
+// whole value, or all of it after a scheme.
+func RemoveBearer(h http.Header, bearer string) {
+	if bearer == "" {
+		return
+	}
+	for key, values := range h {
+		for _, value := range values {
+			if holdsBearer(value, bearer) {
+				delete(h, key)
+				break
+			}
+		}
+	}
+}
+
+func holdsBearer(value, bearer string) bool {
+	if len(value) < len(bearer) {
+		return false
+	}
+	if len(bearer) >= wholeBearer {
+		return strings.Contains(value, bearer)
+	}
+	if value = strings.TrimSpace(value); value == bearer {
+		return true
+	}
+	_, credential, ok := strings.Cut(value, " ")
+	return ok && strings.TrimSpace(credential) == bearer
+}

@@ -1,0 +1,75 @@
+package identity
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// ID-5: which headers of an answer go, and what a shared origin adds.
+func TestScrubAnswer(t *testing.T) {
+	sandboxed := func(h http.Header) http.Header {
+		h["Content-Security-Policy"] = append(h["Content-Security-Policy"], "sandbox")
+		h["X-Content-Type-Options"] = []string{"nosniff"}
+		return h
+	}
+	kept := http.Header{"Content-Type": {"text/html"}, "Etag": {"x"}, "Alt-Svcs": {"x"}, "Nelly": {"x"}, "Warning": {"299 - x"}}
+	tests := []struct {
+		name string
+		o    AnswerOptions
+		in   http.Header
+		want http.Header
+	}{
+		{"what stays", AnswerOptions{}, kept.Clone(), kept.Clone()},
+		{"origin headers in any spelling", AnswerOptions{KeepCookies: true}, http.Header{
+			"Strict-Transport-Security": {"max-age=0"}, "clear-site-data": {`"*"`}, "NEL": {"{}"}, "Nel": {"{}"},
+			"Report-To": {"{}"}, "Reporting-Endpoints": {"a"}, "Service_Worker-Allowed": {"/"}, "Alt-Svc": {"clear"},
+			"Alt.Svc": {"clear"}, "Set-Cookie2": {"a=b"}, "Etag": {"x"},
+		}, http.Header{"Etag": {"x"}}},
+		{"cookies", AnswerOptions{}, http.Header{"Set-Cookie": {"a=b"}, "set-cookie": {"c=d"}}, http.Header{}},
+		{"kept cookies lose their domain", AnswerOptions{KeepCookies: true},
+			http.Header{"Set-Cookie": {"a=b; Path=/; DOMAIN = example.test ;Secure", "c=domain", "d=e;domain"}},
+			http.Header{"Set-Cookie": {"a=b; Path=/;Secure", "c=domain", "d=e"}}},
+		{"shared origin", AnswerOptions{SharedOrigin: true}, kept.Clone(), sandboxed(kept.Clone())},
+		{"the apiserver's own policy stays", AnswerOptions{SharedOrigin: true},
+			http.Header{"Content-Security-Policy": {"default-src 'none'"}, "X-Content-Type-Options": {"sniff"}},
+			sandboxed(http.Header{"Content-Security-Policy": {"default-src 'none'"}})},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			ScrubAnswer(tt.in, tt.o)
+			if diff := cmp.Diff(tt.want, tt.in); diff != "" {
+				t.Errorf("headers (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// ID-5: the bearer goes wherever else it stands.
+func TestRemoveBearer(t *testing.T) {
+	const long = "eyJhbGciOiJSUzI1NiJ9.e30.c2lnbmF0dXJl"
+	tests := []struct {
+		name, bearer, value string
+		gone                bool
+	}{
+		{"whole value", long, long, true},
+		{"after a scheme", long, "Bearer " + long, true},
+		{"inside of a value", long, `user=a; token="` + long + `"`, true},
+		{"a piece of it", long, long[:20], false},
+		{"another token", long, "x" + long[1:], false},
+		{"short, whole value", "json", "json", true},
+		{"short, after a scheme", "json", "Bearer  json ", true},
+		{"short, by chance", "json", "application/json", false},
+		{"none", "", "", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := http.Header{"X-Forwarded-Access-Token": {"other", tt.value}, "Accept": {"*/*"}}
+			RemoveBearer(h, tt.bearer)
+			if _, stays := h["X-Forwarded-Access-Token"]; stays == tt.gone || len(h["Accept"]) != 1 {
+				t.Errorf("headers %v, gone must be %t", h, tt.gone)
+			}
+		})
+	}
+}
