@@ -24,6 +24,7 @@ func New() *Compiler {
 		ProgramOptions: []cel.ProgramOption{
 			cel.CustomDecoratorV2(literalPatterns),
 			cel.CostTracking(&costs{}),
+			listCosts(),
 			cel.CostLimit(ExpressionBudget),
 			cel.InterruptCheckFrequency(interruptEvery),
 		},

@@ -1,9 +1,11 @@
 package safecel
 
 import (
+	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
+	"github.com/google/cel-go/interpreter"
 	"k8s.io/apiserver/pkg/cel/library"
 )
 
@@ -24,6 +26,35 @@ func (c *costs) CallCost(function, overload string, args []ref.Val, result ref.V
 		n = max(n, *known)
 	}
 	return &n
+}
+
+// listCosts replaces the costs that cel-go has for functions of lists: it counts
+// the elements of a list, and not what the elements hold, which these functions
+// look at as well.
+func listCosts() cel.ProgramOption {
+	var trackers []interpreter.CostTrackerOption
+	for _, id := range []string{"list_flatten", "list_flatten_int"} {
+		trackers = append(trackers, interpreter.OverloadCostTracker(id, func(args []ref.Val, result ref.Val) *uint64 {
+			n := 1 + deep(args[0], ExpressionBudget) + deep(result, ExpressionBudget)
+			return &n
+		}))
+	}
+	for _, id := range []string{"list_sets_contains_list", "list_sets_intersects_list", "list_sets_equivalent_list"} {
+		trackers = append(trackers, interpreter.OverloadCostTracker(id, func(args []ref.Val, _ ref.Val) *uint64 {
+			// Each element of one list is compared with all of the other, and
+			// sets.equivalent does it both ways.
+			n := 1 + elementsOf(args[0])*deep(args[1], ExpressionBudget) + elementsOf(args[1])*deep(args[0], ExpressionBudget)
+			return &n
+		}))
+	}
+	return cel.CostTrackerOptions(trackers...)
+}
+
+func elementsOf(v ref.Val) uint64 {
+	if list, ok := v.(traits.Lister); ok {
+		return elements(list)
+	}
+	return 0
 }
 
 func work(function string, args []ref.Val, result ref.Val) uint64 {
@@ -79,8 +110,20 @@ func deep(v ref.Val, limit uint64) uint64 {
 			return deep(v.GetValue(), limit)
 		}
 	case traits.Mapper:
-		n, _ := v.Size().(types.Int)
-		return uint64(max(n, 0))
+		return deepMap(v, limit)
 	}
 	return 0
+}
+
+// deepMap counts an entry, what its key is made of and what its value is.
+func deepMap(m traits.Mapper, limit uint64) uint64 {
+	n := uint64(0)
+	for i := m.Iterator(); n < limit && i.HasNext() == types.True; {
+		key := i.Next()
+		n += 1 + text(key)
+		if value, ok := m.Find(key); ok && n < limit {
+			n += deep(value, limit-n)
+		}
+	}
+	return n
 }

@@ -25,6 +25,8 @@ var guards = map[string]func(args []ref.Val) bool{
 	"join":            guardJoin,
 	"format":          guardFormat,
 	"lists.range":     func(args []ref.Val) bool { n, ok := args[0].(types.Int); return !ok || n <= maxRange },
+	"indexOf":         guardSearch,
+	"lastIndexOf":     guardSearch,
 	"distinct":        func(args []ref.Val) bool { return pairs(args[0], args[0]) },
 	"sets.contains":   guardSets,
 	"sets.equivalent": guardSets,
@@ -74,6 +76,10 @@ func guardFormat(args []ref.Val) bool {
 	return !widePrecision.MatchString(string(text)) &&
 		uint64(len(text))+deep(args[1], maxText)*bytesPerCost <= maxText
 }
+
+// guardSearch is about texts: what is searched for is compared at every place of
+// what is searched.
+func guardSearch(args []ref.Val) bool { return length(args[0])*length(args[1]) <= maxPairs }
 
 func guardSets(args []ref.Val) bool { return pairs(args[0], args[1]) }
 
