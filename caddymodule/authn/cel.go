@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/lazy"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/safecel"
 )
 
 // celClaims is the variable `claims` of an expression, as kube-apiserver
@@ -74,6 +75,9 @@ func (w *watchedClaims) Iterator() traits.Iterator {
 	return w.Mapper.Iterator()
 }
 
+// Unwatched is the map below, for what an expression costs (safecel.Watched).
+func (w *watchedClaims) Unwatched() traits.Mapper { return w.Mapper }
+
 // Equal compares what is watched: the map below knows only itself.
 func (w *watchedClaims) Equal(other ref.Val) ref.Val {
 	if o, ok := other.(*watchedClaims); ok {
@@ -81,6 +85,8 @@ func (w *watchedClaims) Equal(other ref.Val) ref.Val {
 	}
 	return w.Mapper.Equal(other)
 }
+
+var _ safecel.Watched = (*watchedClaims)(nil)
 
 // celUser is the variable `user` of a user validation rule.
 func celUser(id *identity.Identity) traits.Mapper {

@@ -115,8 +115,15 @@ func deep(v ref.Val, limit uint64) uint64 {
 	return 0
 }
 
+// Watched is a map that notes what an expression reads of it. What it costs to
+// look at is measured on the map below, which notes nothing.
+type Watched interface{ Unwatched() traits.Mapper }
+
 // deepMap counts an entry, what its key is made of and what its value is.
 func deepMap(m traits.Mapper, limit uint64) uint64 {
+	if watched, ok := m.(Watched); ok {
+		m = watched.Unwatched()
+	}
 	n := uint64(0)
 	for i := m.Iterator(); n < limit && i.HasNext() == types.True; {
 		key := i.Next()
