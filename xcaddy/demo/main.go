@@ -1,18 +1,18 @@
-// Command demo puts the proxy in front of a cluster, for everybody to try: a
-// real etcd and kube-apiserver without any OIDC flag, an OpenID provider, and
-// bin/caddy with Caddyfile.examples/demo.Caddyfile. It shows what alice and
-// élodie may do through the proxy, says what to try next, and stays until
-// Ctrl-C. Everything listens on 127.0.0.1 and lives in one temporary folder,
-// which is removed at the end, however the end comes.
+// Command demo puts the proxy in front of a cluster, to try it: a real etcd and
+// kube-apiserver without any OIDC flag, an OpenID provider, and bin/caddy with
+// Caddyfile.examples/demo.Caddyfile. It shows what the users alice and élodie may
+// do through the proxy, says what to try next, and stays until Ctrl-C. Everything
+// listens on 127.0.0.1 and lives in one temporary folder, which is removed at the
+// end, also after a failure or a signal.
 //
 //	demo                 stay up until Ctrl-C
 //	demo -once           end after the checks; the exit code says how they went
 //	demo token -user …   log in at the provider and print a token; the
 //	                     kubeconfig's exec plugin
 //
-// What it does to the cluster and the proxy is in setup.go and manifests/, as a
-// person would do it with files and kubectl. Nothing here is fit for anything
-// but a demonstration: the provider logs in whoever is asked for.
+// setup.go and manifests/ prepare the cluster and the proxy, as a person would do
+// it with files and kubectl. Use this for a demonstration only: the provider logs
+// in any user that a request names.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	// A reader that went away (demo | head) must not keep us from cleaning up.
+	// A reader of the output that ended (demo | head) must not prevent the cleanup.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if len(os.Args) > 1 && os.Args[1] == "token" {
 		if err := printToken(ctx, os.Args[2:], os.Stdout); err != nil {

@@ -22,8 +22,8 @@ import (
 //go:embed manifests
 var manifests embed.FS
 
-// writeManifests fills the directory of the proxy: the ProxyKubeApi, which is
-// the file to play with, and beside it what it needs.
+// writeManifests fills the directory of the proxy: the ProxyKubeApi, which is the
+// file for users to change, and the CA and the certificate that it needs.
 func (d *demo) writeManifests(context.Context) error {
 	if err := os.Mkdir(d.clusters(), 0o755); err != nil {
 		return fmt.Errorf("making the directory of clusters: %w", err)

@@ -25,7 +25,7 @@ import (
 // tokenLimit bounds a login.
 const tokenLimit = 30 * time.Second
 
-// redirectURL is where a browser would come back to; nobody listens there.
+// redirectURL is where a browser would come back to; no server listens there.
 const redirectURL = "http://127.0.0.1/callback"
 
 // printToken is the subcommand: it logs in as a user, as a person with a

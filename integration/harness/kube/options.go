@@ -33,8 +33,8 @@ type Options struct {
 	// OIDC is an issuer in place of AuthenticationConfig, by the flags that every
 	// version has. Its first audience counts, and its claims with their prefixes.
 	OIDC *v1.JWTAuthenticator
-	// DNSNames are further names of the serving certificate, which always
-	// bears localhost, 127.0.0.1 and kubernetes.default.svc.
+	// DNSNames are further names of the serving certificate. It always has
+	// localhost, 127.0.0.1 and kubernetes.default.svc.
 	DNSNames []string
 	// ExtraArgs come last and so win over the arguments made here.
 	ExtraArgs []string

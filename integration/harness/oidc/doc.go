@@ -15,5 +15,5 @@
 //   - make an endpoint fail or answer otherwise (SetFault, With), or the whole
 //     provider go away (Suspend).
 //
-// Nothing here is safe outside tests: whoever asks is logged in.
+// Use this in tests only: the provider logs in every user without a password.
 package oidc

@@ -20,7 +20,8 @@ import (
 // one, and code that joins URLs wrongly fails on it.
 const issuerPath = "/realm"
 
-// Paths below the issuer. The page at loginPath logs in whoever it is told to.
+// Paths below the issuer. The page at loginPath logs in the user that the
+// request names.
 const (
 	discoveryPath  = "/.well-known/openid-configuration"
 	tokenPath      = "/oauth/token"

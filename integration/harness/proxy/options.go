@@ -28,7 +28,7 @@ type Options struct {
 	// Directive replaces `proxyauth /clusters/*` in the site's block.
 	Directive string
 	// Hosts are further addresses of the site; https://127.0.0.1 and
-	// https://localhost are always there. The certificate bears them too.
+	// https://localhost are always there. The certificate has them, too.
 	Hosts []string
 	// LogLevel is DEBUG by default: nothing may leak at any level.
 	LogLevel string

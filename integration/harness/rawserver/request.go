@@ -71,8 +71,8 @@ type Request struct {
 	Header http.Header
 	// Identity is nil for NO-IDENTITY.
 	Identity *Identity
-	// Probe marks what looks like the proxy's own: a SelfSubjectReview as its
-	// probe user, or one, or a GET /version, that names nobody at all.
+	// Probe marks a request that looks like the proxy's own: a SelfSubjectReview
+	// of its probe user, or a SelfSubjectReview or GET /version without a user.
 	Probe bool
 
 	body    io.Reader

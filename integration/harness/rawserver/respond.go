@@ -97,8 +97,8 @@ func Feed(contentType string, events <-chan string) Handler {
 	}
 }
 
-// Raw answers with those bytes, HTTP/1.1 only, and closes: a 101 that nobody
-// asked for, a 101 for another protocol, nonsense.
+// Raw answers with those bytes, HTTP/1.1 only, and closes: a 101 without an
+// upgrade request, a 101 for another protocol, nonsense.
 func Raw(response string) Handler {
 	return func(w *Writer, r *Request) { w.Raw([]byte(response)) }
 }

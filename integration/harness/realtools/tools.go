@@ -6,7 +6,7 @@ type Tool struct {
 	Name string
 	// Package is the import path of its main package.
 	Package string
-	// Module is the module whose version the program bears.
+	// Module is the module with the version of the program.
 	Module string
 	// Dir is the folder below integration/tools that pins it.
 	Dir string

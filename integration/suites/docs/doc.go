@@ -1,6 +1,8 @@
-// Package docs holds the test that what the documentation shows works: each
-// Caddyfile of Caddyfile.examples and each fenced snippet of README.md and docs
-// is adapted and validated by the program itself; each ProxyKubeApi in them and
-// in docs/idp passes admission and the compiler, and the manifests of docs/idp
-// make of claims, as the vendors document them, what their pages say.
+// Package docs tests that the examples of the documentation work. The program
+// itself adapts and validates each Caddyfile of Caddyfile.examples and each fenced
+// Caddyfile snippet of the pages. Each ProxyKubeApi of the pages and of docs/idp
+// passes admission and the compiler. The manifests of docs/idp are tried on claims
+// as the vendors document them, and give the identities that their pages name.
+// Links lead to pages and headings that exist, and each message of the proxy has
+// its row in docs/diagnose.md.
 package docs

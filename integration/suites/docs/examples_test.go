@@ -179,12 +179,16 @@ type snippet struct {
 	line                 int
 }
 
-// pages are README.md and the pages of docs.
+// pages are the pages at the top of the repository, such as README.md, and the
+// pages of docs.
 func pages(t *testing.T) []string {
 	t.Helper()
 	root := repository(t)
-	all := []string{filepath.Join(root, "README.md")}
-	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, d os.DirEntry, err error) error {
+	all, err := filepath.Glob(filepath.Join(root, "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(filepath.Join(root, "docs"), func(path string, d os.DirEntry, err error) error {
 		if err == nil && filepath.Ext(path) == ".md" {
 			all = append(all, path)
 		}
@@ -196,7 +200,7 @@ func pages(t *testing.T) []string {
 	return all
 }
 
-// snippets are the fenced blocks of README.md and docs.
+// snippets are the fenced blocks of the pages.
 func snippets(t *testing.T, language string) []snippet {
 	t.Helper()
 	root := repository(t)
