@@ -71,8 +71,8 @@ type OIDCProvider struct {
 	Claims JWT
 }
 
-// Format prints the issuer alone whatever the verb: the client secret is
-// nobody's to read (SIG-3).
+// Format prints the issuer alone whatever the verb, since the client secret must
+// not reach a log (SIG-3).
 func (p OIDCProvider) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "provider %s", p.IssuerURL) }
 
 // MarshalJSON writes the issuer alone, for loggers that encode values.
@@ -100,8 +100,8 @@ type TokenExchange struct {
 	ForwardAccessToken bool
 }
 
-// Format prints the endpoint alone whatever the verb: the client secret is
-// nobody's to read (SIG-3).
+// Format prints the endpoint alone whatever the verb, since the client secret must
+// not reach a log (SIG-3).
 func (e TokenExchange) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "exchange at %s", e.TokenURL) }
 
 // MarshalJSON writes the endpoint alone, for loggers that encode values.

@@ -33,7 +33,8 @@ type Cluster struct {
 
 	// Target is where the apiserver is.
 	Target Target
-	// ServerName is the SNI and the name the apiserver's certificate must bear.
+	// ServerName is the SNI, and the name that the apiserver's certificate must
+	// have.
 	ServerName string
 	// CA verifies the apiserver's certificate; nil means the system roots.
 	// A CA that is not known is an empty pool, which verifies nothing (API-6).

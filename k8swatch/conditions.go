@@ -23,7 +23,8 @@ const (
 	NoticeUnsupportedField        = "UnsupportedField"
 )
 
-// The reasons of Ready, in the order in which the first that applies is told.
+// The reasons of Ready. The first that applies, in this order, is the reason of the
+// condition.
 const (
 	ReasonDisabled                    = "Disabled"
 	ReasonUpstreamModeUnknown         = "UpstreamModeUnknown"
@@ -46,8 +47,8 @@ const (
 	// MaxMessage bounds the message of a condition, in bytes: every condition of
 	// an object is written and read together.
 	MaxMessage = 4096
-	// MaxQuoted bounds what a message repeats of a text that somebody else
-	// wrote, in characters.
+	// MaxQuoted bounds how much of a foreign text a message repeats, in
+	// characters.
 	MaxQuoted = 256
 )
 

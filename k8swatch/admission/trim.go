@@ -133,7 +133,8 @@ func asNumber(value any) (float64, bool) {
 	return 0, false
 }
 
-// restore tells of the lists as they were before they were cut.
+// restore puts the real lengths of the lists into the errors, as they were before
+// the lists were cut.
 func (t *trimmer) restore(errs field.ErrorList) {
 	for _, cut := range t.cuts {
 		for i, err := range errs {

@@ -84,8 +84,8 @@ func authHash(config *v1.AuthConfig) string {
 	return d.Sum()
 }
 
-// compileAuthentication validates all claim mappings of an object, the ones
-// that are not in use included: an error is told when it is written, not when
+// compileAuthentication validates all claim mappings of an object, also those
+// that are not in use: the author learns of an error when it is written, not when
 // the mappings are switched on (API-2).
 func (b *builder) compileAuthentication(hash string, config *v1.AuthConfig) heldAuthentication {
 	held := heldAuthentication{hash: hash}

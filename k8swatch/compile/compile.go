@@ -151,8 +151,8 @@ type builder struct {
 	cel *objectCEL
 }
 
-// guarded is build for an object that nobody vouches for: a panic over it is
-// its own fault, and closes no other.
+// guarded is build with a recover: a panic over one object closes that object and
+// no other.
 func (b *builder) guarded() (c *k8swatch.Cluster) {
 	defer func() {
 		if recover() == nil {

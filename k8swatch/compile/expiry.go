@@ -13,8 +13,8 @@ const (
 	expiringGrace  = 10 * time.Minute
 )
 
-// expiringFrom is when a certificate is told to be expiring: ten minutes past
-// the point where less than min(30 d, a third of its lifetime) is left, so that
+// expiringFrom is when the notice ClientCertExpiring begins: ten minutes past the
+// point where less than min(30 d, a third of its lifetime) is left, so that
 // a renewal at a third of the lifetime is not announced each time (REC-6).
 func expiringFrom(cert *x509.Certificate) time.Time {
 	left := min(cert.NotAfter.Sub(cert.NotBefore)/3, expiringAtMost)

@@ -192,7 +192,7 @@ func (s *frontProxyState) accept(now time.Time) (fault string) {
 }
 
 // mismatches compares what the admin wrote on the Secret with what the object
-// asks for. The values on the Secret are not told to the author.
+// asks for. The author of the object does not learn the values on the Secret.
 func (b *builder) mismatches(name, target string) []problem {
 	seen := b.held.frontProxy.seen
 	if seen.absent || target == "" {

@@ -19,8 +19,8 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/reference"
 )
 
-// agentServerName is what the certificate of an apiserver behind an agent
-// bears, whatever address the agent reaches it at.
+// agentServerName is a name that the certificate of every apiserver has. It is the
+// default behind an agent, which may reach the apiserver at any address.
 const agentServerName = "kubernetes.default.svc"
 
 const defaultServicePort = 443
@@ -272,8 +272,8 @@ func checkBase(base string) error {
 	return nil
 }
 
-// validServerName takes what an apiserver's certificate can bear; underscores
-// are no host names, but some certificates bear them.
+// validServerName accepts names that an apiserver's certificate can have. Some
+// certificates have underscores, although host names must not.
 func validServerName(name string) bool {
 	if _, err := netip.ParseAddr(name); err == nil {
 		return true

@@ -32,8 +32,8 @@ const (
 	maxEventMessage = 1024
 )
 
-// eventWriter tells of conditions that changed. Repeated Events become one
-// with a count, as all controllers have it.
+// eventWriter writes an Event for each condition that changed. Repeated Events
+// become one Event with a count, as in other controllers.
 type eventWriter struct {
 	client     typedcorev1.EventsGetter
 	correlator *eventrecord.EventCorrelator
@@ -102,8 +102,8 @@ func conditionEvents(before, after []metav1.Condition) []conditionEvent {
 	return events
 }
 
-// warns says whether a condition tells of trouble: notices apply while they
-// are True, the others are well then.
+// warns reports whether a condition is a problem. A notice is one while it is
+// True, Ready and Reachable are one while they are not.
 func warns(c metav1.Condition) bool {
 	if c.Type == k8swatch.ConditionReady || c.Type == k8swatch.ConditionReachable {
 		return c.Status != metav1.ConditionTrue && c.Reason != k8swatch.ReasonDisabled

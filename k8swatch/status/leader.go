@@ -43,8 +43,8 @@ type ElectorOptions struct {
 
 // Elector takes part in the election of the one replica that writes status and
 // probes on schedule (REC-1). An election has no fencing: a leader that is cut
-// off may write once more while another already leads, so what it guards must
-// bear being done twice.
+// off may write once more while another already leads. So the guarded work must be
+// harmless when it is done twice.
 type Elector struct {
 	options ElectorOptions
 	lock    *reportingLock
@@ -78,7 +78,7 @@ func (e *Elector) Leading() bool { return e.leading.Load() }
 // Renewed is when the election was last seen to work: this process wrote the
 // Lease, or found that another one holds it and has written it; at first when
 // the Elector was made. An answer alone proves nothing: a hub that refuses every
-// renewal answers, and nobody leads. The time has a monotonic reading, so that a
+// renewal answers, and no replica leads. The time has a monotonic reading, so that a
 // clock that is set does not matter to its age.
 func (e *Elector) Renewed() time.Time { return *e.lock.renewed.Load() }
 
@@ -160,8 +160,8 @@ func (e *Elector) set(leading bool, changed func()) {
 	changed()
 }
 
-// reportingLock tells of a Lease that the proxy may not use. That the hub is
-// away is told by who reads the objects.
+// reportingLock logs that the proxy may not use the Lease. An absent hub is logged
+// by the source of the objects.
 type reportingLock struct {
 	resourcelock.Interface
 	logger  *zap.Logger
@@ -173,7 +173,7 @@ type reportingLock struct {
 	seen []byte
 }
 
-// alive takes note that somebody renews the Lease.
+// alive notes that a replica renews the Lease.
 func (l *reportingLock) alive() {
 	now := time.Now()
 	l.renewed.Store(&now)

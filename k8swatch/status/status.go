@@ -31,9 +31,8 @@ type TrustState struct {
 	Since     time.Time
 	LastProbe time.Time
 	Message   string
-	// ClientCertIsIdentity says whom the apiserver took the client_cert of a
-	// cluster in Passthrough for (CERT-9); empty while it is not known to be
-	// anybody.
+	// ClientCertIsIdentity is the user that the apiserver sees in the client_cert
+	// of a cluster in Passthrough (CERT-9); empty while no such user is known.
 	ClientCertIsIdentity string
 }
 
@@ -200,8 +199,8 @@ func (in Input) previous(kind string) *metav1.Condition {
 	return nil
 }
 
-// reachable is left out of a cluster that nobody can ask, or asks: a disabled
-// one, and one whose target or CA is not known.
+// reachable is the condition Reachable. It is absent for a disabled cluster, and
+// while the target or the CA is not known: then the proxy does not ask.
 func (in Input) reachable() *metav1.Condition {
 	switch {
 	case !in.Cluster.Enabled:
@@ -210,11 +209,11 @@ func (in Input) reachable() *metav1.Condition {
 		c := in.timed(*in.Reachable)
 		return &c
 	case !in.Cluster.TargetKnown:
-		return nil // nobody can be asked
+		return nil // there is no address to ask
 	}
 	previous := in.previous(k8swatch.ConditionReachable)
 	if previous == nil || !isReachableReason(previous.Reason) {
-		return nil // somebody else wrote it
+		return nil // the proxy did not write it
 	}
 	return previous
 }

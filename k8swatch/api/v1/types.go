@@ -56,7 +56,7 @@ type ProxyKubeApiSpec struct {
 	// +kubebuilder:validation:XValidation:rule="[has(self.Secret), has(self.ConfigMap), has(self.Cert), has(self.SystemRoots), has(self.Insecure)].filter(x, x).size() == 1",message="cert: exactly one of Secret, ConfigMap, Cert, SystemRoots, Insecure must be set"
 	Cert *CertSource `json:"cert,omitempty"`
 	// tls_server_name is the SNI and the name that the apiserver's certificate
-	// must bear. Default: the host of the URL for an ExternalService,
+	// must have. Default: the host of the URL for an ExternalService,
 	// <name>.<namespace>.svc for a KubernetesService,
 	// kubernetes.default.svc for an Agent.
 	// +kubebuilder:validation:MaxLength=253
@@ -231,14 +231,14 @@ type UpstreamAuth struct {
 	// Default: Passthrough.
 	// +kubebuilder:default=Passthrough
 	Mode UpstreamMode `json:"mode,omitempty"`
-	// user_prefix goes before the user name that the apiserver is told, on top
-	// of any prefix of claim_mappings. FrontProxy requires it: 1 to 64
+	// user_prefix goes before the user name that the apiserver sees, on top of
+	// any prefix of claim_mappings. FrontProxy requires it: 1 to 64
 	// characters, not starting with "system:", no control character, no space
 	// at either end. A non-empty prefix in Passthrough prepares FrontProxy:
 	// the proxy probes and says in the status what is missing.
 	// +kubebuilder:validation:MaxLength=1024
 	UserPrefix *string `json:"user_prefix,omitempty"`
-	// group_prefix goes before each group that the apiserver is told. Same
+	// group_prefix goes before each group that the apiserver sees. Same
 	// rules as user_prefix.
 	// +kubebuilder:validation:MaxLength=1024
 	GroupPrefix *string `json:"group_prefix,omitempty"`

@@ -75,8 +75,8 @@ type OidcProvider struct {
 	// +kubebuilder:default=""
 	ClientID string `json:"client_id,omitempty"`
 	// client_secret is the secret of that client, needed only to introspect
-	// opaque tokens. Prefer config_from: this field is readable by whoever may
-	// read the object. Default: none.
+	// opaque tokens. Prefer config_from: everyone who may read the
+	// object can read this field. Default: none.
 	// +kubebuilder:validation:MaxLength=4096
 	// +nullable
 	ClientSecret *string `json:"client_secret,omitempty"`

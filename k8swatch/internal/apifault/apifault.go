@@ -10,9 +10,9 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
-// Refusal is an answer of the hub that lets nothing be read or written. An
-// apiserver that starts refuses everybody for a moment, and does not know the
-// CRDs, so that a refusal is told when it lasts.
+// Refusal is an answer of the hub that refuses reads or writes. An apiserver that
+// starts refuses all clients for a moment, and does not know the CRDs yet. So a
+// refusal is logged only when it lasts.
 type Refusal struct {
 	Fault Class
 	// since is when it began, or was told last; zero for none.
@@ -48,9 +48,9 @@ const (
 )
 
 const (
-	// RemindEvery is how often a fault that lasts is told again.
+	// RemindEvery is how often a fault that lasts is logged again.
 	RemindEvery = 5 * time.Minute
-	// RefusedFor is how long a refusal lasts before it is told.
+	// RefusedFor is how long a refusal lasts before it is logged.
 	RefusedFor = 5 * time.Second
 )
 

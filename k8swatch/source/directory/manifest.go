@@ -46,9 +46,10 @@ type manifest struct {
 // fileContent is what one file gives.
 type fileContent struct {
 	manifests []*manifest
-	// nameless says why objects cannot be told apart from those of before: they
-	// have no usable name or namespace, or a kind that must be meant for one of
-	// ours. While there is one, nothing that the file gave is taken as deleted.
+	// nameless says why objects of the file cannot be matched with the objects that
+	// it gave before: they have no usable name or namespace, or a kind that must be
+	// meant for one of ours. While there is such an object, no object that the file
+	// gave before counts as deleted.
 	nameless []string
 	// skipped counts the objects of other kinds.
 	skipped map[string]int

@@ -87,8 +87,8 @@ func (d *Source) candidates() map[objectID][]sourced {
 	return all
 }
 
-// forget removes an object that no file holds any more, unless its file has
-// one that cannot be told apart from it.
+// forget removes an object that no file holds any more, unless its file has a
+// nameless object, which may be this one.
 func (d *Source) forget(r *record) (changed bool) {
 	file := d.files[r.file]
 	if file == nil || file.content == nil || len(file.content.nameless) == 0 {

@@ -22,7 +22,8 @@ type health struct {
 	faults map[string]apifault.Class
 	// refused holds the refusals that last.
 	refused map[string]apifault.Refusal
-	// lost says that an absent hub was told, and lostAt when that was last.
+	// lost says that the absence of the hub was logged; lostAt is when that was
+	// last.
 	lost   bool
 	lostAt time.Time
 }
@@ -101,7 +102,7 @@ func (h *health) away(resource string, err error) {
 	}
 }
 
-// refuse tells of a refusal that lasts.
+// refuse logs a refusal that lasts.
 func (h *health) refuse(resource string, fault apifault.Class, err error) {
 	last := h.refused[resource]
 	if last.Fault != fault {

@@ -156,7 +156,7 @@ func newSource(o Options, validator *admission.Validator) *Source {
 // Run follows the hub until ctx ends, and then returns nil: a hub that cannot
 // be asked is waited for. It is called once. See Source.
 //
-// The watches may take a few seconds longer to end, which touches nobody.
+// The watches may take a few seconds longer to end, which has no effect.
 func (k *Source) Run(ctx context.Context, changed func(changes ...k8swatch.Change)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -149,8 +149,8 @@ func (k *Source) isLabelled(id k8swatch.Change) bool {
 // record takes the result of a read.
 func (k *Source) record(id k8swatch.Change, r *held, value metav1.Object, err error) {
 	if err == nil && id.Kind == k8swatch.KindSecret && id.Namespace == k.options.Namespace && value.GetLabels()[k8swatch.ManagedByLabel] == k8swatch.ManagedByValue {
-		// The watch brings what bears the label, and takes it away at once
-		// (CERT-5).
+		// A Secret with the label comes from the watch, which also withdraws it at
+		// once (CERT-5).
 		value, err = nil, apierrors.NewNotFound(resourceOf(id.Kind), id.Name)
 	}
 	first, before := !r.asked, outcome(r.value, r.err)

@@ -137,7 +137,8 @@ type followedSecret struct {
 	synced bool
 }
 
-// answer: what bears the label of the product is the other watch's to tell.
+// answer returns the Secret. A Secret with the label of the product comes from the
+// watch of labelled Secrets instead.
 func (f *followedSecret) answer(name string) (*corev1.Secret, error) {
 	switch {
 	case f.value != nil && f.value.Labels[k8swatch.ManagedByLabel] != k8swatch.ManagedByValue:

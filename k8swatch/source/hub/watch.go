@@ -101,7 +101,8 @@ func (w *watcher) Delete(object any) error {
 	return nil
 }
 
-// Replace takes a full list: what it lacks was deleted while nobody watched.
+// Replace takes a full list. Objects that it lacks were deleted between two
+// watches.
 func (w *watcher) Replace(list []any, _ string) error {
 	values := make(map[k8swatch.Key]any, len(list))
 	for _, object := range list {
@@ -129,7 +130,7 @@ func (w *watcher) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync does nothing: nobody forgets what they were told.
+// Resync does nothing: the store never forgets an object.
 func (w *watcher) Resync() error { return nil }
 
 func (w *watcher) read(object any) (k8swatch.Key, any, error) {
@@ -285,7 +286,8 @@ func onlyName(name string) func(*metav1.ListOptions) {
 	}
 }
 
-// trimMeta drops what nobody reads: an object may bear itself twice more.
+// trimMeta drops metadata that the proxy does not read: the managed fields, and
+// the copy of the object that kubectl apply leaves in an annotation.
 func trimMeta(object metav1.Object) {
 	object.SetManagedFields(nil)
 	if annotations := object.GetAnnotations(); annotations[corev1.LastAppliedConfigAnnotation] != "" {

@@ -111,8 +111,8 @@ func finish(made []byte) ([]byte, error) {
 }
 
 // chartTemplate is the CRD as a template of its Helm chart (section 16 of the
-// reference). Helm keeps what bears the annotation when the release goes, and
-// with it every ProxyKubeApi of the cluster.
+// reference). Helm keeps an object with the annotation when the release goes, and
+// so every ProxyKubeApi of the cluster stays.
 func chartTemplate(made []byte) ([]byte, error) {
 	var crd map[string]any
 	if err := yaml.Unmarshal(made, &crd); err != nil {
