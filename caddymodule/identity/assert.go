@@ -13,9 +13,9 @@ const (
 	extraHeaderPrefix = "X-Remote-Extra-"
 )
 
-// Forwarded is the forwarded identity: who the apiserver is told is asking.
-// Only Forward makes one. It is immutable, shared between requests, and holds
-// its headers ready made.
+// Forwarded is the forwarded identity: the user that the proxy asserts to the
+// apiserver. Only Forward makes one. It is immutable, shared between requests,
+// and holds its headers ready made.
 type Forwarded struct {
 	// User has the user prefix, each of Groups the group prefix.
 	User   string
@@ -34,16 +34,15 @@ type headerPair struct {
 	values []string
 }
 
-// Assert makes h assert f and nobody else: it removes everything under
-// X-Remote-, in any spelling and wherever it came from, then writes f (ID-3).
-// It also takes those names out of Connection, so that no later hop removes
-// what was written here (ID-7).
+// Assert makes h assert exactly f: it removes every header under X-Remote-, in
+// any spelling, then writes those of f (ID-3). It also takes these names out of
+// Connection, so that no later hop removes what was written here (ID-7).
 //
-// Call it last, on the header that goes to the wire. The slices it puts into
-// h are f's own: replacing and appending (http.Header's Set, Add, Del) leave
-// f alone, writing into them does not.
+// Call it last, on the header that goes to the wire. The slices in h are those
+// of f: http.Header's Set, Add and Del leave them alone, but the caller must not
+// write into them.
 //
-// A nil f asserts nobody: it only removes.
+// With a nil f it only removes.
 func (f *Forwarded) Assert(h http.Header) {
 	removeUnder(h, remotePrefix)
 	cleanConnection(h)

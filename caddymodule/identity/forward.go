@@ -8,49 +8,49 @@ import (
 	"unicode/utf8"
 )
 
-// systemPrefix begins the names Kubernetes keeps for itself. It compares
-// byte for byte, because Kubernetes' own names do.
+// systemPrefix begins the names that Kubernetes keeps for itself. It is compared
+// byte for byte, as Kubernetes compares its own names.
 const systemPrefix = "system:"
 
-// CheckUsername refuses an identity whose username claim is there but says
-// nothing. It applies in every mode; Forward includes it.
-func CheckUsername(id *Identity) *Refusal {
+// CheckUsername reports an identity whose username claim is present but empty or
+// blank. It applies in every mode; Forward includes it.
+func CheckUsername(id *Identity) *Violation {
 	if id.EmptyName || isBlank(id.Name) {
-		return &Refusal{ReasonEmptyUsername, KindUserName}
+		return &Violation{ReasonEmptyUsername, KindUserName}
 	}
 	return nil
 }
 
-// CheckPassthrough refuses an identity nothing is asked of but to be one: the
-// apiserver makes its own of the bearer.
-func CheckPassthrough(id *Identity) *Refusal {
+// CheckPassthrough checks an identity that is not forwarded, because the
+// apiserver reads the bearer itself.
+func CheckPassthrough(id *Identity) *Violation {
 	if id.TooLarge {
-		return &Refusal{ReasonTooLarge, KindTotal}
+		return &Violation{ReasonTooLarge, KindTotal}
 	}
 	return CheckUsername(id)
 }
 
-// Forward puts the prefixes on an identity and makes the headers that assert
-// it, or refuses (ID-1, ID-2). The checks run in the order of ID-2's table:
-// system_prefix, empty_username, untransmittable, too_large, and within each
-// the user name, uid, groups, then extras. Of one that was too large to be kept
-// nothing else can be said.
-func Forward(id *Identity, s Settings) (*Forwarded, *Refusal) {
+// Forward puts the prefixes on an identity and makes the headers that assert it,
+// or returns the first rule that the identity violates (ID-1, ID-2). The checks
+// run in the order of the reasons: system_prefix, empty_username,
+// untransmittable, too_large; and within each the user name, uid, groups, then
+// extras. An identity that was too large to be kept is only too_large.
+func Forward(id *Identity, s Settings) (*Forwarded, *Violation) {
 	if id.TooLarge {
-		return nil, &Refusal{ReasonTooLarge, KindTotal}
+		return nil, &Violation{ReasonTooLarge, KindTotal}
 	}
 	f := prefixed(id, s)
-	if r := checkReserved(f); r != nil {
-		return nil, r
+	if v := checkReserved(f); v != nil {
+		return nil, v
 	}
-	if r := CheckUsername(id); r != nil {
-		return nil, r
+	if v := CheckUsername(id); v != nil {
+		return nil, v
 	}
-	if r := checkTransmittable(id, f, s); r != nil {
-		return nil, r
+	if v := checkTransmittable(id, f, s); v != nil {
+		return nil, v
 	}
-	if r := checkSize(id, f); r != nil {
-		return nil, r
+	if v := checkSize(id, f); v != nil {
+		return nil, v
 	}
 	f.buildHeaders()
 	return f, nil
@@ -100,13 +100,13 @@ func prefixed(id *Identity, s Settings) *Forwarded {
 	return f
 }
 
-func checkReserved(f *Forwarded) *Refusal {
+func checkReserved(f *Forwarded) *Violation {
 	if strings.HasPrefix(f.User, systemPrefix) {
-		return &Refusal{ReasonSystemPrefix, KindUserName}
+		return &Violation{ReasonSystemPrefix, KindUserName}
 	}
 	for _, group := range f.Groups {
 		if strings.HasPrefix(group, systemPrefix) {
-			return &Refusal{ReasonSystemPrefix, KindGroup}
+			return &Violation{ReasonSystemPrefix, KindGroup}
 		}
 	}
 	return nil
@@ -115,37 +115,37 @@ func checkReserved(f *Forwarded) *Refusal {
 // checkTransmittable looks at the values before and after prefixing. Control
 // characters in the concatenation are those of its parts, so only the edges
 // differ between the two.
-func checkTransmittable(id *Identity, f *Forwarded, s Settings) *Refusal {
+func checkTransmittable(id *Identity, f *Forwarded, s Settings) *Violation {
 	if !transmittable(f.User) || edgeSpace(id.Name) {
-		return &Refusal{ReasonUntransmittable, KindUserName}
+		return &Violation{ReasonUntransmittable, KindUserName}
 	}
 	if s.ForwardUID && id.UID != "" && !transmittable(id.UID) {
-		return &Refusal{ReasonUntransmittable, KindUID}
+		return &Violation{ReasonUntransmittable, KindUID}
 	}
 	for i, group := range id.Groups {
 		if group == "" || edgeSpace(group) || !transmittable(f.Groups[i]) {
-			return &Refusal{ReasonUntransmittable, KindGroup}
+			return &Violation{ReasonUntransmittable, KindGroup}
 		}
 	}
 	// The order of a map must not decide the answer: keys first, then values.
 	for key := range id.Extra {
 		if !transmittableKey(key) {
-			return &Refusal{ReasonUntransmittable, KindExtraKey}
+			return &Violation{ReasonUntransmittable, KindExtraKey}
 		}
 	}
 	for _, values := range id.Extra {
 		for _, value := range values {
 			if value == "" || !transmittable(value) {
-				return &Refusal{ReasonUntransmittable, KindExtraValue}
+				return &Violation{ReasonUntransmittable, KindExtraValue}
 			}
 		}
 	}
 	return nil
 }
 
-func checkSize(id *Identity, f *Forwarded) *Refusal {
+func checkSize(id *Identity, f *Forwarded) *Violation {
 	if id.Overage || len(f.Groups) > maxGroups {
-		return &Refusal{ReasonTooLarge, KindGroups}
+		return &Violation{ReasonTooLarge, KindGroups}
 	}
 	total := len(f.User) + len(f.UID)
 	for _, group := range f.Groups {
@@ -158,7 +158,7 @@ func checkSize(id *Identity, f *Forwarded) *Refusal {
 		}
 	}
 	if total > maxBytes {
-		return &Refusal{ReasonTooLarge, KindTotal}
+		return &Violation{ReasonTooLarge, KindTotal}
 	}
 	return nil
 }
@@ -204,7 +204,7 @@ func isBlank(s string) bool {
 }
 
 // transmittableKey reports whether an apiserver would read the extra key back
-// as it is, and would not take it for one of Kubernetes' own. The apiserver
+// unchanged, and would not take it for one of Kubernetes' own. The apiserver
 // lower-cases the header name before it decodes it
 // (headerrequest.newExtra), so an upper-case key would arrive as another.
 // authentication.kubernetes.io/* keys carry meaning of their own there (pod
@@ -241,8 +241,8 @@ func (f *Forwarded) buildHeaders() {
 	}
 }
 
-// escapeExtraKey percent-encodes what may not stand in a header name, and the
-// percent sign, as k8s.io/client-go/transport does. url.PathEscape would leave
+// escapeExtraKey percent-encodes the bytes that a header name may not hold, and
+// the percent sign, as k8s.io/client-go/transport does. url.PathEscape would leave
 // ':', '@' and '=', which are no token characters.
 func escapeExtraKey(key string) string {
 	n := 0

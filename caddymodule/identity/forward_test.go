@@ -238,7 +238,7 @@ func TestUnicodeProperties(t *testing.T) {
 }
 
 // No refusal holds a piece of the value it is about (ID-2, OBS-01).
-func TestRefusalHoldsNoValue(t *testing.T) {
+func TestViolationHoldsNoValue(t *testing.T) {
 	id := &Identity{Name: "topsecretvalue\n", Groups: []string{"topsecretvalue"}}
 	_, r := Forward(id, Settings{UserPrefix: "t:"})
 	if r == nil || strings.Contains(r.Error(), "secret") {

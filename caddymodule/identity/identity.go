@@ -1,8 +1,8 @@
 package identity
 
-// Identity is who is asking (the proxy identity): what the claims of a bearer
-// were mapped to, before the prefixes of upstream_auth. It is shared between
-// requests and must not be changed.
+// Identity is the proxy identity: the user that the claims of a bearer were
+// mapped to, before the prefixes of upstream_auth are put in front. It is shared
+// between requests and must not be changed.
 type Identity struct {
 	Name   string
 	UID    string
@@ -36,7 +36,7 @@ const (
 	maxBytes  = 8192
 )
 
-// Reason says why an identity is not forwarded. It is the value of the reason
+// Reason is the rule that an identity violates. It is the value of the reason
 // label of proxyauth_upstream_identity_refused_total.
 type Reason string
 
@@ -48,7 +48,7 @@ const (
 	ReasonTooLarge        Reason = "too_large"
 )
 
-// The kinds of value a Refusal can be about.
+// The kinds of value that a Violation can be about.
 const (
 	KindUserName   = "the user name"
 	KindUID        = "the uid"
@@ -59,18 +59,22 @@ const (
 	KindTotal      = "the whole identity"
 )
 
-// Refusal says that an identity is not sent to an apiserver (403, ID-2).
-// Nothing in it is taken from the identity, so all of it may be shown.
-type Refusal struct {
+// Violation says why an identity is not sent to an apiserver: the request is
+// answered with 403 (ID-2). It holds nothing of the identity, so all of it may be
+// shown.
+type Violation struct {
 	Reason Reason
-	// Kind names what kind of value was at fault.
+	// Kind is the kind of value that violates the rule.
 	Kind string
 }
 
+// Refusal is the former name of Violation.
+type Refusal = Violation
+
 // Message is the text for the answer, the Warning header and the audit line.
-func (r *Refusal) Message() string {
+func (v *Violation) Message() string {
 	what := "cannot be forwarded"
-	switch r.Reason {
+	switch v.Reason {
 	case ReasonSystemPrefix:
 		what = "has a reserved system: name or group"
 	case ReasonEmptyUsername:
@@ -80,8 +84,8 @@ func (r *Refusal) Message() string {
 	case ReasonTooLarge:
 		what = "is too large to forward"
 	}
-	return "the identity given to the proxy " + what + " (" + r.Kind + ")"
+	return "the identity given to the proxy " + what + " (" + v.Kind + ")"
 }
 
 // Error is Message.
-func (r *Refusal) Error() string { return r.Message() }
+func (v *Violation) Error() string { return v.Message() }

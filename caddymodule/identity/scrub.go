@@ -22,19 +22,18 @@ type ScrubOptions struct {
 	KeepImpersonation bool
 }
 
-// Scrub removes from h what a client may not tell an apiserver (ID-5):
-// everything under X-Remote- and Impersonate-, X-Forwarded-User,
+// Scrub removes from h the headers that a client may not send to an apiserver
+// (ID-5): everything under X-Remote- and Impersonate-, X-Forwarded-User,
 // X-Forwarded-Groups, X-Real-Ip, Forwarded, Cookie, and the caller's own
 // Authorization and Proxy-Authorization, which the transport writes again
 // where the mode sends one.
 //
 // Names are compared over the raw keys, lower-cased, with '_' and '.' as '-':
 // some servers and gateways behind an apiserver fold them, http.Header does
-// not. X-Forwarded-* spelled with '_' or '.' goes for the same reason.
+// not. X-Forwarded-* spelled with '_' or '.' is removed for the same reason.
 //
-// It does for trailers too, where their names are known. A server adds the
-// names it was not told of while the body is read, so the only safe way to
-// relay a request is without its trailers: set Request.Trailer to nil.
+// Trailers are not safe after Scrub: a server adds unannounced names while the
+// body is read. Relay a request without them, by setting Request.Trailer to nil.
 func Scrub(h http.Header, o ScrubOptions) {
 	for key := range h {
 		if scrubbed(key, o) {
@@ -68,8 +67,8 @@ func scrubbed(key string, o ScrubOptions) bool {
 	return false
 }
 
-// HasImpersonation reports whether h asks to act as someone else, in any
-// spelling of Impersonate-* (ID-6).
+// HasImpersonation reports whether h asks to act as another user, in any spelling
+// of Impersonate-* (ID-6).
 func HasImpersonation(h http.Header) bool {
 	for key := range h {
 		if foldedHasPrefix(key, impersonatePrefix) {
@@ -79,9 +78,9 @@ func HasImpersonation(h http.Header) bool {
 	return false
 }
 
-// Impersonation returns the Impersonate-* lines of h that KeepImpersonation
-// leaves. Whoever forwards the set puts it back after the hop-by-hop headers
-// were removed: a client's Connection must not make a subset of it (ID-6).
+// Impersonation returns the Impersonate-* headers of h that KeepImpersonation
+// leaves. The caller writes all of them again after the hop-by-hop headers were
+// removed, because a client could name some of them in Connection (ID-6).
 func Impersonation(h http.Header) http.Header {
 	set := http.Header{}
 	for key, values := range h {
@@ -94,7 +93,7 @@ func Impersonation(h http.Header) http.Header {
 
 // impersonation reports whether key is one of the headers an apiserver reads,
 // spelled as it reads them (pkg/endpoints/filters/impersonation.go). Any other
-// under Impersonate- means something to somebody else at most.
+// name under Impersonate- has no meaning to an apiserver.
 func impersonation(key string) bool {
 	const extra = "Impersonate-Extra-"
 	return strings.EqualFold(key, "Impersonate-User") || strings.EqualFold(key, "Impersonate-Group") ||
