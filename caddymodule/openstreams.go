@@ -106,8 +106,7 @@ func (d *decision) follows(r *http.Request) bool {
 	if err != nil {
 		return false // refused long before
 	}
-	query := r.URL.Query()
-	return path.Info(r.Method, query).Follows(query)
+	return path.Follows(r.Method, r.URL.RawQuery)
 }
 
 // exitWait bounds what the end of the process waits for streams that do not

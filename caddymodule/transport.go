@@ -118,7 +118,7 @@ func (d *decision) isAboutUs(r *http.Request, res *http.Response) bool {
 	if err != nil {
 		return true
 	}
-	if info := path.Info(r.Method, nil); !info.IsResource || info.Subresource != "proxy" {
+	if info, err := path.Info(r.Method, nil); err != nil || !info.IsResourceRequest || info.Subresource != "proxy" {
 		return true
 	}
 	if res.ContentLength < 0 || res.ContentLength > maxStatus {

@@ -4,11 +4,11 @@ import "strings"
 
 const clustersPrefix = "/clusters/"
 
-// SplitClusterPath takes the path form apart (URL-1): rawPath, as the client
-// sent it, is literally /clusters/<ns>/<name> and then ends or goes on with a
-// slash; names are made of [a-z0-9.-]. rest is what goes upstream, byte for
-// byte, "/" when there is nothing. Another spelling (/CLUSTERS/, //clusters,
-// %63lusters, a%2Fb) is not ok: it names no cluster.
+// SplitClusterPath splits a path of the form /clusters/<ns>/<name>/<rest>, as the
+// client sent it, into its parts. Names are made of [a-z0-9.-]. rest is what goes
+// upstream, byte for byte, and "/" when nothing follows the name. ok is false for
+// every other spelling (/CLUSTERS/, //clusters, %63lusters, a%2Fb): such a path
+// names no cluster (URL-1).
 func SplitClusterPath(rawPath string) (ns, name, rest string, ok bool) {
 	tail, found := strings.CutPrefix(rawPath, clustersPrefix)
 	if !found {

@@ -1,23 +1,21 @@
-// Package access decides whether an authenticated person may make a request
-// to a cluster: the required group today, and the reading of paths that every
-// further rule rests on.
+// Package access decides whether an authenticated user may make a request to a
+// cluster. Today that is the required group. Further rules rest on the reading
+// of paths, which is here too.
 //
 // # Why paths are read here
 //
-// A proxy and the server behind it that read one path in two ways are a
-// classic hole: the proxy allows what it understood, the server does what it
-// understood. So there is one function, ParsePath, that reads a path as
-// kube-apiserver does (URL-4): percent-decoded once, %2F as a separator, a
-// trailing slash ignored. Its tests and fuzz target compare it with the
-// RequestInfoFactory of k8s.io/apiserver itself. Nothing that is decided on a
-// path reads it in another way, and nothing of what is decided here changes
-// the bytes that go upstream.
+// A proxy that reads a path in another way than the server behind it allows one
+// thing and lets the server do another. So there is one reading of a path in
+// this project (URL-4). ParsePath decodes it once, takes %2F for a separator
+// and ignores a trailing slash, as kube-apiserver does; Info asks the code of
+// kube-apiserver itself (RequestInfoFactory) which verb, resource and name the
+// request is about. Nothing here changes the bytes that go upstream.
 //
 // # Threat model
 //
-// Any client chooses any path. What an apiserver answers with 404 may still
-// be read otherwise by what stands in front of it (a path base, an L7 load
-// balancer that resolves dot segments), so dot segments are refused in their
-// decoded form; empty segments are reported and refused where an allow list
-// applies. Everything else passes byte for byte.
+// Any client chooses any path. What an apiserver answers with 404 may be read
+// otherwise by what stands in front of it, such as a load balancer that resolves
+// dot segments. So dot segments are refused, escaped or not. Empty segments are
+// reported, and refused where an allow list applies. Every other path is passed
+// on byte for byte.
 package access

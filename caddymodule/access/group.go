@@ -2,9 +2,9 @@ package access
 
 import "slices"
 
-// InGroup reports whether required is one of groups, compared byte for byte
-// (ACC-1). The groups are those of the proxy identity, without group_prefix.
-// An empty required group asks for none.
+// InGroup reports whether the required group is among the groups of an identity,
+// which come without group_prefix and are compared byte for byte. An empty
+// required group allows everybody (ACC-1).
 func InGroup(groups []string, required string) bool {
 	return required == "" || slices.Contains(groups, required)
 }

@@ -20,20 +20,17 @@ func IsDotSegment(err error) bool { return errors.Is(err, errDotSegment) }
 type Path struct {
 	// Decoded is the path, percent-decoded once.
 	Decoded string
-	// Segments are the parts of Decoded between its slashes, without those at
-	// both ends; an empty one between two slashes is kept, as the apiserver
-	// keeps it.
-	Segments []string
 	// EmptySegment says that Decoded holds an empty segment other than the one
 	// trailing slash that is ignored. The apiserver finds nothing at most of
-	// these, but /api/v1/namespaces//pods lists the pods of all namespaces:
-	// what decides on segments refuses (URL-4).
+	// these, but /api/v1/namespaces//pods lists the pods of all namespaces,
+	// so rules about resources refuse such a path (URL-4).
 	EmptySegment bool
 }
 
 // ParsePath reads raw, the escaped path as it goes to the apiserver, without
-// /clusters/<ns>/<name>, path base and query. Errors are for the client's
-// eyes and hold nothing of the path.
+// /clusters/<ns>/<name>, path base and query. Its errors may be shown to the
+// client and hold nothing of the path. It allocates nothing for a path without
+// escapes.
 func ParsePath(raw string) (Path, error) {
 	if raw == "" || raw[0] != '/' {
 		return Path{}, errNoPath
@@ -52,15 +49,10 @@ func ParsePath(raw string) (Path, error) {
 	// One slash in front and one behind are not an empty segment.
 	p.EmptySegment = len(decoded)-len(trimmed) > 2 || len(decoded) > 1 && decoded[1] == '/' ||
 		strings.Contains(trimmed, "//")
-	if trimmed == "" {
-		return p, nil
-	}
-	p.Segments = make([]string, 0, strings.Count(trimmed, "/")+1)
 	for segment := range strings.SplitSeq(trimmed, "/") {
 		if segment == "." || segment == ".." {
 			return Path{}, errDotSegment
 		}
-		p.Segments = append(p.Segments, segment)
 	}
 	return p, nil
 }

@@ -8,15 +8,21 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// apiserver is the resolver as kube-apiserver configures it
-// (server.NewRequestInfoResolver).
-var apiserver = &request.RequestInfoFactory{
-	APIPrefixes:          sets.NewString("api", "apis"),
-	GrouplessAPIPrefixes: sets.NewString("api"),
+// Info is what two readings of a request are compared by.
+type Info struct {
+	IsResource, Invalid                                             bool
+	Verb, APIGroup, Version, Namespace, Resource, Subresource, Name string
+}
+
+func infoOf(ri *request.RequestInfo, err error) Info {
+	return Info{
+		IsResource: ri.IsResourceRequest, Verb: ri.Verb, APIGroup: ri.APIGroup, Version: ri.APIVersion,
+		Namespace: ri.Namespace, Resource: ri.Resource, Subresource: ri.Subresource, Name: ri.Name,
+		Invalid: err != nil,
+	}
 }
 
 // apiserverInfo is what a kube-apiserver reads in a request line.
@@ -29,12 +35,7 @@ func apiserverInfo(method, raw, rawQuery string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	ri, err := apiserver.NewRequestInfo(&http.Request{Method: method, URL: u})
-	return Info{
-		IsResource: ri.IsResourceRequest, Verb: ri.Verb, APIGroup: ri.APIGroup, Version: ri.APIVersion,
-		Namespace: ri.Namespace, Resource: ri.Resource, Subresource: ri.Subresource, Name: ri.Name,
-		Invalid: err != nil,
-	}, nil
+	return infoOf(apiserver.NewRequestInfo(&http.Request{Method: method, URL: u})), nil
 }
 
 func ourInfo(t *testing.T, method, raw, rawQuery string) Info {
@@ -44,7 +45,7 @@ func ourInfo(t *testing.T, method, raw, rawQuery string) Info {
 		t.Fatal(err)
 	}
 	query, _ := url.ParseQuery(rawQuery)
-	return p.Info(method, query)
+	return infoOf(p.Info(method, query))
 }
 
 var infoPaths = []string{
@@ -116,26 +117,25 @@ func TestParsePath(t *testing.T) {
 	tests := []struct {
 		raw   string
 		path  string
-		parts []string
 		empty bool
 		err   error
 	}{
 		{raw: "/", path: "/"},
-		{raw: "/api/v1/", path: "/api/v1/", parts: []string{"api", "v1"}},
-		{raw: "/a%2Fb%2f", path: "/a/b/", parts: []string{"a", "b"}},
-		{raw: "/a%252Fb", path: "/a%2Fb", parts: []string{"a%2Fb"}},
-		{raw: "/a+b%2Bc", path: "/a+b+c", parts: []string{"a+b+c"}},
-		{raw: "/a/...", path: "/a/...", parts: []string{"a", "..."}},
-		{raw: "/a/.b./c", path: "/a/.b./c", parts: []string{"a", ".b.", "c"}},
-		{raw: "/%252e%252e", path: "/%2e%2e", parts: []string{"%2e%2e"}},
+		{raw: "/api/v1/", path: "/api/v1/"},
+		{raw: "/a%2Fb%2f", path: "/a/b/"},
+		{raw: "/a%252Fb", path: "/a%2Fb"},
+		{raw: "/a+b%2Bc", path: "/a+b+c"},
+		{raw: "/a/...", path: "/a/..."},
+		{raw: "/a/.b./c", path: "/a/.b./c"},
+		{raw: "/%252e%252e", path: "/%2e%2e"},
 
 		{raw: "//", path: "//", empty: true},
-		{raw: "//a", path: "//a", parts: []string{"a"}, empty: true},
-		{raw: "/a//", path: "/a//", parts: []string{"a"}, empty: true},
-		{raw: "/a//b", path: "/a//b", parts: []string{"a", "", "b"}, empty: true},
+		{raw: "//a", path: "//a", empty: true},
+		{raw: "/a//", path: "/a//", empty: true},
+		{raw: "/a//b", path: "/a//b", empty: true},
 		{raw: "/%2F", path: "//", empty: true},
-		{raw: "/a/%2fb", path: "/a//b", parts: []string{"a", "", "b"}, empty: true},
-		{raw: "/a/%2F", path: "/a//", parts: []string{"a"}, empty: true},
+		{raw: "/a/%2fb", path: "/a//b", empty: true},
+		{raw: "/a/%2F", path: "/a//", empty: true},
 
 		{raw: "/.", err: errDotSegment},
 		{raw: "/..", err: errDotSegment},
@@ -167,7 +167,7 @@ func TestParsePath(t *testing.T) {
 			if IsDotSegment(err) != (tt.err == errDotSegment) {
 				t.Errorf("IsDotSegment(%v)", err)
 			}
-			if p.Decoded != tt.path || !slices.Equal(p.Segments, tt.parts) || p.EmptySegment != tt.empty {
+			if p.Decoded != tt.path || p.EmptySegment != tt.empty {
 				t.Errorf("ParsePath = %+v", p)
 			}
 		})
@@ -195,17 +195,20 @@ func TestFollows(t *testing.T) {
 		"/api/v1/namespaces/a/configmaps/x?follow=true":            false,
 		"/apis/example.org/v1/namespaces/a/pods/x/log?follow=1":    false,
 		"/version?watch=true":                                      false,
+		"/api/v1/pods?w%61tch=true":                                true,
+		"/api/v1/pods?limit=x&watch=true":                          true,
+		"/api/v1/pods?limit=500":                                   false,
+		"/api/v1/watch?watch=true":                                 false,
 	} {
 		raw, rawQuery, _ := strings.Cut(target, "?")
-		query, _ := url.ParseQuery(rawQuery)
 		p, err := ParsePath(raw)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.Info("GET", query).Follows(query); got != want {
+		if got := p.Follows("GET", rawQuery); got != want {
 			t.Errorf("%s: %t", target, got)
 		}
-		if p.Info("POST", nil).Follows(nil) && !strings.Contains(p.Decoded, "/watch/") {
+		if p.Follows("POST", rawQuery) && !strings.Contains(p.Decoded, "/watch/") {
 			t.Errorf("POST %s follows", raw)
 		}
 	}
@@ -235,14 +238,14 @@ func FuzzPathAgreesWithApiserver(f *testing.F) {
 			}
 			return
 		}
-		if slices.Contains(p.Segments, ".") || slices.Contains(p.Segments, "..") {
+		if segments := strings.Split(p.Decoded, "/"); slices.Contains(segments, ".") || slices.Contains(segments, "..") {
 			t.Fatal("a dot segment passed")
 		}
 		if wantErr != nil {
 			return // The apiserver, and the listener before us, answers 400.
 		}
 		values, _ := url.ParseQuery(query)
-		if got := p.Info(method, values); got != want {
+		if got := infoOf(p.Info(method, values)); got != want {
 			t.Errorf("\n got %+v\nwant %+v", got, want)
 		}
 	})
@@ -257,18 +260,43 @@ func isASCII(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r >= 0x80 }) < 0 && !strings.Contains(s, "%")
 }
 
-func BenchmarkParsePathAndInfo(b *testing.B) {
-	for name, raw := range map[string]string{
-		"plain":   "/api/v1/namespaces/team-a/pods/web-0/log",
-		"escaped": "/api/v1/namespaces/team-a/pods%2Fweb-0/log",
+// An ordinary request costs no allocation, and a list with parameters those of
+// reading them.
+func TestFollowsIsCheap(t *testing.T) {
+	for target, most := range map[string]float64{
+		"/api/v1/namespaces/team-a/pods/web-0":          0,
+		"/apis/apps/v1/deployments":                     0,
+		"/api/v1/pods?limit=500&resourceVersion=0":      4,
+		"/api/v1/namespaces/team-a/pods%2Fweb-0?pretty": 6,
 	} {
+		raw, rawQuery, _ := strings.Cut(target, "?")
+		if n := testing.AllocsPerRun(100, func() {
+			p, err := ParsePath(raw)
+			if err != nil || p.Follows("GET", rawQuery) {
+				t.Fatal(err)
+			}
+		}); n > most {
+			t.Errorf("%s: %v allocations", target, n)
+		}
+	}
+}
+
+func BenchmarkFollows(b *testing.B) {
+	for name, target := range map[string]string{
+		"get":   "/api/v1/namespaces/team-a/pods/web-0",
+		"list":  "/api/v1/pods?limit=500",
+		"watch": "/api/v1/pods?watch=true&resourceVersion=100",
+		"log":   "/api/v1/namespaces/team-a/pods/web-0/log?follow=true",
+	} {
+		raw, rawQuery, _ := strings.Cut(target, "?")
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				p, err := ParsePath(raw)
-				if err != nil || p.Info("GET", nil).Subresource != "log" {
+				if err != nil {
 					b.Fatal(err)
 				}
+				p.Follows("GET", rawQuery)
 			}
 		})
 	}

@@ -145,14 +145,14 @@ func (c pathCase) ours(t *testing.T) string {
 	if p.EmptySegment != strings.Contains(p.Decoded, "//") {
 		t.Errorf("EmptySegment is %v for %q", p.EmptySegment, p.Decoded)
 	}
-	info := p.Info(c.method, query)
-	if info.Invalid {
+	info, err := p.Info(c.method, query)
+	if err != nil {
 		return unread
 	}
-	if !info.IsResource {
+	if !info.IsResourceRequest {
 		return info.Verb
 	}
-	return readText(info.Verb, info.APIGroup, info.Version, info.Resource, info.Subresource, info.Namespace, info.Name)
+	return readText(info.Verb, info.APIGroup, info.APIVersion, info.Resource, info.Subresource, info.Namespace, info.Name)
 }
 
 func eventText(e *auditv1.Event) string {
