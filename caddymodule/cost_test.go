@@ -68,7 +68,7 @@ func newCostFixture(audit *zap.Logger) *costFixture {
 func (f *costFixture) ServeHTTP(w http.ResponseWriter, r *http.Request) error {
 	f.relayed = true
 	d := r.Context().Value(decisionKey{}).(*decision)
-	ctx, answered := d.cluster.streams.Begin(r.Context())
+	ctx, answered := d.cluster.streams.Begin(r.Context(), d.subject())
 	defer answered()
 	out := d.outgoing(ctx, r, &bodyWatcher{ReadCloser: r.Body})
 	res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, ContentLength: 1024, Body: io.NopCloser(http.NoBody), Request: out}

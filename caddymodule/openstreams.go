@@ -97,7 +97,15 @@ func (d *decision) track(r *http.Request, res *http.Response) {
 	if res.ContentLength < 0 && d.follows(r) {
 		kind = upstream.Watch
 	}
-	d.cluster.streams.Track(res, kind)
+	d.cluster.streams.Track(res, upstream.Options{Kind: kind, Subject: d.subject()})
+}
+
+// subject names the user of a stream, empty when the proxy does not know the user.
+func (d *decision) subject() string {
+	if d.id == nil {
+		return ""
+	}
+	return d.id.Name
 }
 
 // follows reports whether the request is a watch, or a log that is followed.

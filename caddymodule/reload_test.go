@@ -81,7 +81,7 @@ func openWatch(t *testing.T, name string) *http.Response {
 			}
 		}
 	}()
-	c.streams.Track(res, upstream.Watch)
+	c.streams.Track(res, upstream.Options{Kind: upstream.Watch})
 	return res
 }
 

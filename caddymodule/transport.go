@@ -60,7 +60,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if refused := c.admit(r.Context()); refused != nil {
 		return nil, refused
 	}
-	ctx, answered := c.streams.Begin(r.Context())
+	ctx, answered := c.streams.Begin(r.Context(), d.subject())
 	defer answered()
 	if errors.Is(context.Cause(ctx), upstream.ErrEnded) {
 		return nil, clusterMoved

@@ -494,7 +494,7 @@ func TestHalfClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	NewRegistry().NewGroup().Track(res, Response)
+	NewRegistry().NewGroup().Track(res, Options{Kind: Response})
 	rwc := res.Body.(interface {
 		io.ReadWriteCloser
 		CloseWrite() error

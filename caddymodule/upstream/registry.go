@@ -2,50 +2,21 @@ package upstream
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
-)
 
-// ErrEnded is what reading a stream returns that the proxy ended and that has
-// no clean end of its own: an upgraded connection, or a response that would
-// otherwise look complete.
-var ErrEnded = errors.New("the proxy ended the stream")
-
-// What ending may take: less than 5 s in all (STREAM-1).
-const (
-	// boundaryGrace is what an unfinished event or frame gets.
-	boundaryGrace = time.Second
-	// closeGrace is what a client gets to answer a WebSocket close frame.
-	closeGrace = 2 * time.Second
-)
-
-// Kind says how a stream ends.
-type Kind int
-
-// The kinds of stream.
-const (
-	// Response is a response that ends by itself. Ended before, it ends with
-	// an error.
-	Response Kind = iota
-	// Watch is a watch or a followed log. It may end cleanly after any event.
-	Watch
-	// Upgrade is the connection behind a 101.
-	Upgrade
-	// WebSocket is one that speaks WebSocket.
-	WebSocket
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/drain"
 )
 
 // Registry knows the open streams of a process. It outlives a reload of the
 // configuration. It is safe for concurrent use.
 type Registry struct {
+	open drain.Counter
+
 	mu     sync.Mutex
-	groups map[*Group]struct{}
-	open   int
-	// empty is closed when open becomes 0; nil while nobody waits.
-	empty chan struct{}
+	groups map[*Group]struct{} // that have not ended
 	// over holds the kinds whose streams end as soon as they begin.
 	over [WebSocket + 1]bool
 }
@@ -55,15 +26,14 @@ func NewRegistry() *Registry {
 	return &Registry{groups: map[*Group]struct{}{}}
 }
 
-// Group is the streams of one cluster at one target, which end together. It
-// belongs into the snapshot that decides requests: what begins in a group that
-// has ended in the meantime ends at once, so that no request slips past the
-// end of its cluster. A response to a request that began before has the rest of
-// the grace.
+// Group holds the streams of one cluster at one target, which end together. The
+// snapshot that decides a request names the group. A stream that begins after its
+// group has ended ends at once, so that no request outlives its cluster; a
+// response to a request that began before has the rest of the grace.
 type Group struct {
 	registry *Registry
 	ended    bool
-	limit    time.Time // of the grace, once ended
+	limit    time.Time // when the grace is over, once ended
 	root     node      // of the ring of open streams
 	open     int
 }
@@ -79,82 +49,58 @@ func (r *Registry) NewGroup() *Group {
 }
 
 // Track makes a stream of a response by wrapping its body. A 101 is an Upgrade
-// or a WebSocket, whatever kind says. The stream is open until it is closed
-// or, but for a 101, was read to its end. A response without a body is none.
-func (g *Group) Track(res *http.Response, kind Kind) {
-	s := newStream(res, kind)
+// or a WebSocket, whatever o.Kind says. The stream is open until it is closed or,
+// but for a 101, was read to its end. A response without a body is no stream: ok
+// is false and o.Ended is not called.
+func (g *Group) Track(res *http.Response, o Options) (ok bool) {
+	s := newStream(res, o)
 	if s == nil {
-		return
+		return false
 	}
-	g.enter(s, s.place().kind == Response)
+	g.enter(s, s.entry().kind == Response)
+	return true
 }
 
-// Begin follows a request that has no response yet: a write whose body is
-// still on its way must not reach an apiserver whose cluster was deleted
-// (STREAM-1). The request must be made with the context it returns, which is
-// ended with ErrEnded as its cause like a Response. done must be called when
-// the response is there or has failed; it does not end the context.
-func (g *Group) Begin(ctx context.Context) (_ context.Context, done func()) {
-	w := new(waiting)
+// Begin follows a request that has no response yet: a write whose body is still
+// on its way must not reach an apiserver whose cluster was deleted (STREAM-1).
+// The request must be made with the context that Begin returns, which ends as a
+// Response does, with ErrEnded as its cause. done must be called when the
+// response is there or has failed; it does not end the context.
+func (g *Group) Begin(ctx context.Context, subject string) (_ context.Context, done func()) {
+	w := &waiting{node: node{subject: subject}}
 	ctx, w.cancel = context.WithCancelCause(ctx)
 	g.enter(w, false)
 	return ctx, w.leave
 }
 
-// waiting is a request without a response.
-type waiting struct {
-	node
-	cancel context.CancelCauseFunc
-}
-
-func (w *waiting) end() { w.cancel(ErrEnded) }
-
-// enter puts a stream into the registry, and ends it if it comes too late: at
-// once, or, if it has a share in the grace of its group, when that is over.
-func (g *Group) enter(s stream, share bool) {
-	n, r := s.place(), g.registry
+// enter puts a stream into the registry. A stream that comes too late is ended:
+// at once, or when the grace of its group is over if it may use that.
+func (g *Group) enter(s stream, hasGrace bool) {
+	n, r := s.entry(), g.registry
 	n.stream, n.group = s, g
+	r.open.Add(1)
 
 	r.mu.Lock()
 	n.prev, n.next = g.root.prev, &g.root
 	n.prev.next, n.next.prev = n, n
 	g.open++
-	r.open++
 	ended, over, limit := g.ended, r.over[n.kind], g.limit
 	r.mu.Unlock()
 	if !ended && !over {
 		return
 	}
-	if grace := time.Until(limit); grace > 0 && share && !over {
+	if grace := time.Until(limit); grace > 0 && hasGrace && !over {
 		time.AfterFunc(grace, s.end)
 		return
 	}
 	s.end()
 }
 
-// leave takes a stream out of its registry, once.
-func (n *node) leave() {
-	r := n.group.registry
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if n.next == nil {
-		return
-	}
-	n.prev.next, n.next.prev = n.next, n.prev
-	n.prev, n.next = nil, nil
-	n.group.open--
-	r.open--
-	if r.open == 0 && r.empty != nil {
-		close(r.empty)
-		r.empty = nil
-	}
-}
-
-// streams lists those of some kinds. The registry is locked.
-func (g *Group) streams(kinds ...Kind) []stream {
+// streams lists the open streams that match. The registry is locked.
+func (g *Group) streams(match func(*node) bool) []stream {
 	var list []stream
 	for n := g.root.next; n != &g.root; n = n.next {
-		if slices.Contains(kinds, n.kind) {
+		if match(n) {
 			list = append(list, n.stream)
 		}
 	}
@@ -169,7 +115,8 @@ func (g *Group) End(grace time.Duration) {
 	r.mu.Lock()
 	g.ended, g.limit = true, time.Now().Add(grace)
 	delete(r.groups, g)
-	now, later := g.streams(Watch, Upgrade, WebSocket), g.streams(Response)
+	now := g.streams(func(n *node) bool { return n.kind != Response })
+	later := g.streams(func(n *node) bool { return n.kind == Response })
 	r.mu.Unlock()
 	endAll(now)
 	if len(later) > 0 {
@@ -184,21 +131,42 @@ func (g *Group) Len() int {
 	return g.open
 }
 
-// EndKinds ends all streams of these kinds, and for ever those that begin
-// later (STREAM-2: watches first, upgraded connections at the deadline). It
-// does not wait.
+// EndKinds ends all streams of these kinds, and those that begin later
+// (STREAM-2: watches first, upgraded connections at the deadline). It does not
+// wait.
 func (r *Registry) EndKinds(kinds ...Kind) {
-	var list []stream
 	r.mu.Lock()
 	for _, kind := range kinds {
 		r.over[kind] = true
 	}
-	// A group that ended is not among them: its streams are ending.
-	for g := range r.groups {
-		list = append(list, g.streams(kinds...)...)
-	}
+	list := r.streams(func(n *node) bool { return slices.Contains(kinds, n.kind) })
 	r.mu.Unlock()
 	endAll(list)
+}
+
+// EndSubject ends all open streams of a subject and does not wait: watches end
+// cleanly, responses are cut, and requests without a response are cancelled
+// (ACC-7). An empty subject has no streams. Later streams are not affected: the
+// caller refuses the subject first, and checks again between Begin and sending a
+// request.
+func (r *Registry) EndSubject(subject string) {
+	if subject == "" {
+		return
+	}
+	r.mu.Lock()
+	list := r.streams(func(n *node) bool { return n.subject == subject })
+	r.mu.Unlock()
+	endAll(list)
+}
+
+// streams lists the open streams that match, but for those of groups that ended,
+// which are ending already. The registry is locked.
+func (r *Registry) streams(match func(*node) bool) []stream {
+	var list []stream
+	for g := range r.groups {
+		list = append(list, g.streams(match)...)
+	}
+	return list
 }
 
 func endAll(list []stream) {
@@ -208,46 +176,7 @@ func endAll(list []stream) {
 }
 
 // Len is how many streams are open.
-func (r *Registry) Len() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.open
-}
+func (r *Registry) Len() int { return r.open.Len() }
 
-// Wait returns when no stream is open, or with the error of ctx.
-func (r *Registry) Wait(ctx context.Context) error {
-	r.mu.Lock()
-	if r.open == 0 {
-		r.mu.Unlock()
-		return nil
-	}
-	if r.empty == nil {
-		r.empty = make(chan struct{})
-	}
-	empty := r.empty
-	r.mu.Unlock()
-	select {
-	case <-empty:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// stream is an open stream.
-type stream interface {
-	place() *node
-	// end ends the stream. It does not wait, and may be called again.
-	end()
-}
-
-// node is a stream's place in the ring of its group, which the registry's lock
-// guards.
-type node struct {
-	kind       Kind
-	group      *Group
-	stream     stream
-	prev, next *node
-}
-
-func (n *node) place() *node { return n }
+// Wait returns nil when no stream is open, or the error of ctx.
+func (r *Registry) Wait(ctx context.Context) error { return r.open.Wait(ctx) }

@@ -26,7 +26,7 @@ func front(t *testing.T, c Config, kind Kind) (*httptest.Server, *Registry, *Gro
 		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			res, err := p.RoundTrip(r)
 			if err == nil {
-				g.Track(res, kind)
+				g.Track(res, Options{Kind: kind})
 			}
 			return res, err
 		}),

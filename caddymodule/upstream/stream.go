@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -9,28 +11,152 @@ import (
 	"time"
 )
 
+// ErrEnded is what reading a stream returns that the proxy ended and that has
+// no clean end of its own: an upgraded connection, or a response that would
+// otherwise look complete.
+var ErrEnded = errors.New("the proxy ended the stream")
+
+// What ending may take: less than 5 s in all (STREAM-1).
+const (
+	// boundaryGrace is what an unfinished event or frame gets.
+	boundaryGrace = time.Second
+	// closeGrace is what a client gets to answer a WebSocket close frame.
+	closeGrace = 2 * time.Second
+)
+
+// Kind says how a stream ends.
+type Kind int
+
+// The kinds of stream.
+const (
+	// Response is a response that ends by itself. Ended before, it ends with
+	// an error.
+	Response Kind = iota
+	// Watch is a watch or a followed log. It may end cleanly after any event.
+	Watch
+	// Upgrade is the connection behind a 101.
+	Upgrade
+	// WebSocket is an Upgrade that speaks WebSocket.
+	WebSocket
+)
+
+// Options are what Track is told about a stream.
+type Options struct {
+	Kind Kind
+	// Subject names the user of the stream, for EndSubject. Any text serves that
+	// no other user has.
+	Subject string
+	// Ended, if not nil, is called once when the stream has ended, whatever ended
+	// it. It must not block and must not touch the stream.
+	Ended func(Ending)
+}
+
+// Ending says what a stream carried until it ended.
+type Ending struct {
+	Duration time.Duration
+	// Received are bytes from the apiserver, Sent bytes to it after the request's
+	// header and body.
+	Received, Sent int64
+}
+
+// stream is an open stream.
+type stream interface {
+	entry() *node
+	// end ends the stream. It does not wait, and may be called again.
+	end()
+}
+
+// node is the entry of a stream in the ring of its group, which the lock of the
+// registry guards.
+type node struct {
+	kind       Kind
+	subject    string
+	group      *Group
+	stream     stream
+	prev, next *node
+	traffic    *traffic // nil unless Options.Ended is set
+}
+
+// traffic counts what a stream carries.
+type traffic struct {
+	began          time.Time
+	ended          func(Ending)
+	received, sent atomic.Int64
+}
+
+func newNode(o Options) node {
+	n := node{kind: o.Kind, subject: o.Subject}
+	if o.Ended != nil {
+		n.traffic = &traffic{began: time.Now(), ended: o.Ended}
+	}
+	return n
+}
+
+func (n *node) entry() *node { return n }
+
+func (n *node) received(bytes int) {
+	if n.traffic != nil {
+		n.traffic.received.Add(int64(bytes))
+	}
+}
+
+func (n *node) sent(bytes int) {
+	if n.traffic != nil {
+		n.traffic.sent.Add(int64(bytes))
+	}
+}
+
+// leave takes a stream out of its registry and reports its end, once.
+func (n *node) leave() {
+	r := n.group.registry
+	r.mu.Lock()
+	if n.next == nil {
+		r.mu.Unlock()
+		return
+	}
+	n.prev.next, n.next.prev = n.next, n.prev
+	n.prev, n.next = nil, nil
+	n.group.open--
+	r.mu.Unlock()
+	if t := n.traffic; t != nil {
+		t.ended(Ending{Duration: time.Since(t.began), Received: t.received.Load(), Sent: t.sent.Load()})
+	}
+	r.open.Add(-1) // last, so that Wait returns after the report
+}
+
+// waiting is a request without a response.
+type waiting struct {
+	node
+	cancel context.CancelCauseFunc
+}
+
+func (w *waiting) end() { w.cancel(ErrEnded) }
+
 // newStream wraps the body of res, or returns nil when there is nothing to
 // end.
-func newStream(res *http.Response, kind Kind) stream {
+func newStream(res *http.Response, o Options) stream {
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		rwc, ok := res.Body.(io.ReadWriteCloser)
 		if !ok {
 			return nil
 		}
-		u := newUpgraded(rwc, strings.EqualFold(res.Header.Get("Upgrade"), "websocket"))
+		o.Kind = Upgrade
+		if strings.EqualFold(res.Header.Get("Upgrade"), "websocket") {
+			o.Kind = WebSocket
+		}
+		u := newUpgraded(rwc, o)
 		res.Body = u
 		return u
 	}
 	if res.Body == nil || res.Body == http.NoBody || res.ContentLength == 0 {
 		return nil
 	}
-	if kind == Watch {
-		w := &watch{body: res.Body}
-		w.kind, w.events.mode = Watch, framingOf(res.Header)
+	if o.Kind == Watch {
+		w := &watch{node: newNode(o), body: res.Body, events: framer{mode: framingOf(res.Header)}}
 		res.Body = w
 		return w
 	}
-	u := &unary{body: res.Body}
+	u := &unary{node: newNode(o), body: res.Body}
 	res.Body = u
 	return u
 }
@@ -45,6 +171,7 @@ type unary struct {
 
 func (u *unary) Read(p []byte) (int, error) {
 	n, err := u.body.Read(p)
+	u.received(n)
 	if err != nil {
 		u.leave()
 		if err != io.EOF && u.cut.Load() {
@@ -94,6 +221,7 @@ func (w *watch) Read(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.ending {
+		w.received(n)
 		w.events.scan(p[:n])
 		if err != nil {
 			w.leave()
@@ -101,6 +229,7 @@ func (w *watch) Read(p []byte) (int, error) {
 		return n, err
 	}
 	n = w.events.scanToBoundary(p[:n])
+	w.received(n)
 	if err != nil || w.events.atBoundary() {
 		w.over = true
 		w.leave()

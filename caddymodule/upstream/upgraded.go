@@ -38,11 +38,9 @@ type upgraded struct {
 	done bool // the apiserver has its close frame; the rest is dropped
 }
 
-func newUpgraded(rwc io.ReadWriteCloser, websocket bool) *upgraded {
-	u := &upgraded{rwc: rwc, answered: make(chan struct{})}
-	u.kind = Upgrade
-	if websocket {
-		u.kind = WebSocket
+func newUpgraded(rwc io.ReadWriteCloser, o Options) *upgraded {
+	u := &upgraded{node: newNode(o), rwc: rwc, answered: make(chan struct{})}
+	if o.Kind == WebSocket {
 		u.in.mode, u.out.mode = webSocket, webSocket
 	}
 	return u
@@ -56,6 +54,7 @@ func (u *upgraded) Read(p []byte) (int, error) {
 
 	u.rmu.Lock()
 	if !u.ending.Load() {
+		u.received(n)
 		u.in.scan(p[:n])
 		u.rmu.Unlock()
 		return n, err
@@ -63,6 +62,7 @@ func (u *upgraded) Read(p []byte) (int, error) {
 	// What comes after the frame in progress is dropped: the close frame takes
 	// its place.
 	n = u.in.scanToBoundary(p[:n])
+	u.received(n)
 	if u.in.atBoundary() {
 		u.sayGoodbye()
 	} else if err != nil {
@@ -128,13 +128,16 @@ func (u *upgraded) Write(p []byte) (int, error) {
 	defer u.wmu.Unlock()
 	if !u.ending.Load() {
 		n, err := u.rwc.Write(p)
+		u.sent(n)
 		u.out.scan(p[:n])
 		return n, err
 	}
 	if !u.done {
 		n := u.out.scanToBoundary(p)
 		if n > 0 {
-			if m, err := u.rwc.Write(p[:n]); err != nil {
+			m, err := u.rwc.Write(p[:n])
+			u.sent(m)
+			if err != nil {
 				return m, err
 			}
 		}
