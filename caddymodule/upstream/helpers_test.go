@@ -85,8 +85,20 @@ type server struct {
 // apiserver it asks for a client certificate and goes on without one.
 func newServer(t testing.TB, h1 bool, handler http.HandlerFunc) *server {
 	t.Helper()
+	return start(t, h1, httptest.NewUnstartedServer(handler))
+}
+
+// newServerOn is newServer in memory.
+func newServerOn(t testing.TB, network *pipes, h1 bool, handler http.HandlerFunc) *server {
+	t.Helper()
+	s := start(t, h1, &httptest.Server{Listener: network, Config: &http.Server{Handler: handler}})
+	s.config.Dial = network.dial
+	return s
+}
+
+func start(t testing.TB, h1 bool, s *httptest.Server) *server {
+	t.Helper()
 	ca := newAuthority(t, "server CA")
-	s := httptest.NewUnstartedServer(handler)
 	s.EnableHTTP2 = !h1
 	s.TLS = &tls.Config{
 		Certificates: []tls.Certificate{*ca.issue(t, "server", 2, serverName)},

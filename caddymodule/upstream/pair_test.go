@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -232,54 +233,57 @@ func TestRedirectsAreRelayed(t *testing.T) {
 // use when their stream ends, and ends no stream.
 func TestRetire(t *testing.T) {
 	for _, h1 := range []bool{true, false} {
-		t.Run(fmt.Sprintf("h1=%t", h1), func(t *testing.T) {
-			more := make(chan string)
-			s := newServer(t, h1, func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path != "/watch" {
-					return
-				}
-				w.(http.Flusher).Flush()
-				for event := range more {
-					io.WriteString(w, event)
-					w.(http.Flusher).Flush()
-				}
-			})
-			p := pair(t, s.config)
-			do(t, p, request(t, s.config, "GET", "/", nil))
-			if p.Connections() == 0 {
-				t.Fatal("no connection is kept")
-			}
-			p.Retire()
-			eventually(t, "closing the idle connection", func() bool { return p.Connections() == 0 })
-
-			p = pair(t, s.config)
-			res, err := p.RoundTrip(request(t, s.config, "GET", "/watch", nil))
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.Retire()
-			events := bufio.NewReader(res.Body)
-			for range 3 {
-				go func() { more <- "event\n" }()
-				if line, err := events.ReadString('\n'); err != nil || line != "event\n" {
-					t.Fatalf("after Retire: %q, %v", line, err)
-				}
-			}
-			if p.Connections() != 1 {
-				t.Errorf("%d connections", p.Connections())
-			}
-			close(more)
-			if _, err := io.Copy(io.Discard, events); err != nil {
-				t.Error(err)
-			}
-			res.Body.Close()
-			eventually(t, "closing the connection of the ended stream", func() bool { return p.Connections() == 0 })
-
-			// A request that was decided before still works and leaves nothing.
-			do(t, p, request(t, s.config, "GET", "/", nil))
-			eventually(t, "closing the late connection", func() bool { return p.Connections() == 0 })
-		})
+		t.Run(fmt.Sprintf("h1=%t", h1), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { testRetire(t, h1) }) })
 	}
+}
+
+func testRetire(t *testing.T, h1 bool) {
+	more := make(chan string)
+	s := newServerOn(t, newPipes(), h1, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/watch" {
+			return
+		}
+		w.(http.Flusher).Flush()
+		for event := range more {
+			io.WriteString(w, event)
+			w.(http.Flusher).Flush()
+		}
+	})
+	p := pair(t, s.config)
+	do(t, p, request(t, s.config, "GET", "/", nil))
+	if p.Connections() == 0 {
+		t.Fatal("no connection is kept")
+	}
+	p.Retire()
+	eventually(t, "closing the idle connection", func() bool { return p.Connections() == 0 })
+
+	p = pair(t, s.config)
+	res, err := p.RoundTrip(request(t, s.config, "GET", "/watch", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Retire()
+	events := bufio.NewReader(res.Body)
+	for range 3 {
+		go func() { more <- "event\n" }()
+		if line, err := events.ReadString('\n'); err != nil || line != "event\n" {
+			t.Fatalf("after Retire: %q, %v", line, err)
+		}
+		time.Sleep(2 * retireSweep)
+	}
+	if p.Connections() != 1 {
+		t.Errorf("%d connections", p.Connections())
+	}
+	close(more)
+	if _, err := io.Copy(io.Discard, events); err != nil {
+		t.Error(err)
+	}
+	res.Body.Close()
+	eventually(t, "closing the connection of the ended stream", func() bool { return p.Connections() == 0 })
+
+	// A request that was decided before still works and leaves nothing.
+	do(t, p, request(t, s.config, "GET", "/", nil))
+	eventually(t, "closing the late connection", func() bool { return p.Connections() == 0 })
 }
 
 // Many requests at once find connections kept for them, far more than the two
@@ -342,13 +346,19 @@ func (r *rendezvous) wait() {
 // offered.
 func raw(t *testing.T, protos []string, serve func(*tls.Conn)) Config {
 	t.Helper()
-	ca := newAuthority(t, "server CA")
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
-		Certificates: []tls.Certificate{*ca.issue(t, "server", 2, serverName)}, NextProtos: protos,
-	})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return rawOn(t, l, protos, serve)
+}
+
+func rawOn(t *testing.T, plain net.Listener, protos []string, serve func(*tls.Conn)) Config {
+	t.Helper()
+	ca := newAuthority(t, "server CA")
+	l := tls.NewListener(plain, &tls.Config{
+		Certificates: []tls.Certificate{*ca.issue(t, "server", 2, serverName)}, NextProtos: protos,
+	})
 	var conns sync.WaitGroup
 	t.Cleanup(func() { l.Close(); conns.Wait() })
 	conns.Go(func() {

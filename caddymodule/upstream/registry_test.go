@@ -276,7 +276,7 @@ func TestRegistryConcurrently(t *testing.T) {
 			all.Go(func() {
 				body := newNetworkBody()
 				res := response(body, "application/json")
-				g.Track(res, Options{Kind: Kind(j%2)})
+				g.Track(res, Options{Kind: Kind(j % 2)})
 				go func() { io.WriteString(body.send, "x\n"); body.send.Close() }()
 				io.Copy(io.Discard, res.Body)
 				res.Body.Close()

@@ -9,14 +9,15 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
 )
 
-// front relays through a Pair and a Group, with the copying of a reverse proxy
-// that is not ours.
-func front(t *testing.T, c Config, kind Kind) (*httptest.Server, *Registry, *Group) {
+// front relays through a Pair and a Group, with the copying of the standard
+// library's reverse proxy. It listens on network if that is not nil.
+func front(t *testing.T, network *pipes, c Config, kind Kind) (*httptest.Server, *Registry, *Group) {
 	t.Helper()
 	p := pair(t, c)
 	r := NewRegistry()
@@ -33,6 +34,10 @@ func front(t *testing.T, c Config, kind Kind) (*httptest.Server, *Registry, *Gro
 		FlushInterval: -1,
 		ErrorLog:      quiet,
 	})
+	if network != nil {
+		s.Listener.Close()
+		s.Listener = network
+	}
 	s.EnableHTTP2 = true
 	s.Config.ErrorLog = quiet
 	s.StartTLS()
@@ -47,10 +52,13 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // STREAM-1: what the client of an exec and its apiserver see when the cluster
 // is deleted: a close frame each, then the end, though the client never
 // answers.
-func TestRelayedWebSocketEnds(t *testing.T) {
+func TestRelayedWebSocketEnds(t *testing.T) { synctest.Test(t, testRelayedWebSocketEnds) }
+
+func testRelayedWebSocketEnds(t *testing.T) {
 	up := frame(2, 5, true)
 	apiserver := make(chan string, 1)
-	c := raw(t, nil, func(conn *tls.Conn) {
+	cluster := newPipes()
+	c := rawOn(t, cluster, nil, func(conn *tls.Conn) {
 		_, in := readHead(conn)
 		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 		io.ReadFull(in, make([]byte, len(up)))
@@ -58,13 +66,15 @@ func TestRelayedWebSocketEnds(t *testing.T) {
 		b, _ := io.ReadAll(in)
 		apiserver <- string(b)
 	})
-	s, registry, group := front(t, c, Response)
-	conn, err := tls.Dial("tcp", s.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+	c.Dial = cluster.dial
+	network := newPipes()
+	_, registry, group := front(t, network, c, Response)
+	plain, err := network.dial(t.Context(), "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
+	conn := tls.Client(plain, &tls.Config{InsecureSkipVerify: true})
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(10 * time.Second))
 	fmt.Fprintf(conn, "GET /x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	head, in := readHead(conn)
 	if head[:12] != "HTTP/1.1 101" {
@@ -75,19 +85,21 @@ func TestRelayedWebSocketEnds(t *testing.T) {
 	if _, err := io.ReadFull(in, got); err != nil {
 		t.Fatal(err)
 	}
+	start := time.Now()
 	group.End(0)
-	within(t, 5*time.Second, "ending", func() {
-		rest, err := io.ReadAll(in)
-		if string(rest) != string(closeFrame[:]) || err != nil {
-			t.Errorf("client got %x, %v", rest, err)
-		}
-		if b := <-apiserver; closeCode(t, b) != 1001 {
-			t.Errorf("apiserver got %x", b)
-		}
-		if err := registry.Wait(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
+	rest, err := io.ReadAll(in)
+	if string(rest) != string(closeFrame[:]) || err != nil {
+		t.Errorf("client got %x, %v", rest, err)
+	}
+	if b := <-apiserver; closeCode(t, b) != 1001 {
+		t.Errorf("apiserver got %x", b)
+	}
+	if err := registry.Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("ending took %s", took)
+	}
 }
 
 // STREAM-1: the response of a watch ends properly: a last chunk, or
@@ -101,7 +113,7 @@ func TestRelayedWatchEnds(t *testing.T) {
 				w.(http.Flusher).Flush()
 				<-r.Context().Done()
 			})
-			s, registry, group := front(t, u.config, Watch)
+			s, registry, group := front(t, nil, u.config, Watch)
 			protocols := new(http.Protocols)
 			protocols.SetHTTP1(proto == "HTTP/1.1")
 			protocols.SetHTTP2(proto != "HTTP/1.1")

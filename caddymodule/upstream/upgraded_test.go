@@ -255,6 +255,7 @@ func TestWebSocketAlreadyClosing(t *testing.T) {
 
 // An apiserver that does not read does not keep a stream.
 func TestWebSocketEndsWithStuckWrite(t *testing.T) {
+	t.Parallel() // it waits: synctest does not pass time while a lock is held
 	c := newConn()
 	writing := make(chan struct{})
 	c.stuck = make(chan struct{})
