@@ -14,7 +14,7 @@ import (
 
 // apiserver reads requests as kube-apiserver configures it to
 // (server.NewRequestInfoResolver).
-var apiserver = &request.RequestInfoFactory{
+var apiserver = request.RequestInfoFactory{
 	APIPrefixes:          sets.NewString("api", "apis"),
 	GrouplessAPIPrefixes: sets.NewString("api"),
 }
