@@ -77,7 +77,7 @@ acme-ca-root.pem: |
 
 	proxyauth {
 		kubernetes {
-			leader_election proxyauthk8s
+			leader_election {{ include "proxyauthk8s.lease" . }}
 {{- with .Values.watchNamespaces }}
 			watch_namespaces {{ join " " . }}
 {{- end }}

@@ -3,20 +3,33 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
 
+{{/* A Service's name begins with a letter, which a release's need not. */}}
 {{- define "proxyauthk8s.fullname" -}}
 {{- $name := include "proxyauthk8s.name" . -}}
+{{- $release := toString .Release.Name -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
-{{- else if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else if regexMatch "^[0-9]" $release -}}
+{{- printf "%s-%s" $name $release | trunc 50 | trimSuffix "-" -}}
+{{- else if contains $name $release -}}
+{{- $release | trunc 50 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" -}}
+{{- printf "%s-%s" $release $name | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
-{{/* For objects outside the release's namespace, which other releases may share. */}}
+{{/*
+For Roles outside the release's namespace, and for ClusterRoles. No namespace
+and no full name has a colon, so that no two releases make the same name of
+theirs, as a-b with c and a with b-c would with a hyphen.
+*/}}
 {{- define "proxyauthk8s.wideName" -}}
-{{- printf "%s-%s" .Release.Namespace (include "proxyauthk8s.fullname" .) -}}
+{{- printf "%s:%s" .Release.Namespace (include "proxyauthk8s.fullname" .) -}}
+{{- end -}}
+
+{{/* The Lease of the leader election: a release of its own elects a leader of its own. */}}
+{{- define "proxyauthk8s.lease" -}}
+{{- include "proxyauthk8s.fullname" . -}}
 {{- end -}}
 
 {{- define "proxyauthk8s.serviceAccount" -}}
@@ -27,8 +40,21 @@
 {{- default (printf "%s-tls" (include "proxyauthk8s.fullname" .)) .Values.tls.secretName -}}
 {{- end -}}
 
+{{/*
+The namespace of Caddy's storage. A name of a namespace has nothing that could
+stand between two names, as the colon above: a hash keeps them apart.
+*/}}
 {{- define "proxyauthk8s.storageNamespace" -}}
-{{- default (printf "%s-caddy" .Release.Namespace) .Values.tls.acme.storageNamespace -}}
+{{- $full := include "proxyauthk8s.fullname" . -}}
+{{- $short := printf "%s-caddy" .Release.Namespace -}}
+{{- if .Values.tls.acme.storageNamespace -}}
+{{- .Values.tls.acme.storageNamespace -}}
+{{- else if and (eq $full "proxyauthk8s") (le (len $short) 63) -}}
+{{- $short -}}
+{{- else -}}
+{{- $start := printf "%s-%s" .Release.Namespace $full | trunc 48 | trimSuffix "-" -}}
+{{- printf "%s-caddy-%s" $start (printf "%s/%s" .Release.Namespace $full | sha256sum | trunc 8) -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "proxyauthk8s.image" -}}
@@ -42,22 +68,41 @@
 {{- end -}}
 
 {{- define "proxyauthk8s.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "proxyauthk8s.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "proxyauthk8s.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
+{{/* Labels, of which the chart's own win over those of one object, and these over commonLabels: (dict "root" . "own" map "labels" map). */}}
 {{- define "proxyauthk8s.labels" -}}
-{{ include "proxyauthk8s.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- $labels := dict
+  "app.kubernetes.io/name" (include "proxyauthk8s.name" .root)
+  "app.kubernetes.io/instance" .root.Release.Name
+  "app.kubernetes.io/version" .root.Chart.AppVersion
+  "app.kubernetes.io/managed-by" .root.Release.Service
+  "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63)
+-}}
+{{- merge $labels (.own | default dict) (.labels | default dict) (.root.Values.commonLabels | default dict) | toYaml -}}
+{{- end -}}
+
+{{/* What stands below metadata: (dict "root" . "name" name "namespace" ns, empty for none, "own" labels "labels" labels "annotations" map). */}}
+{{- define "proxyauthk8s.metadata" -}}
+name: {{ .name | quote }}
+{{- with .namespace }}
+namespace: {{ . | quote }}
+{{- end }}
+labels:
+  {{- include "proxyauthk8s.labels" . | nindent 2 }}
+{{- with .annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{/* The subject of every binding. */}}
 {{- define "proxyauthk8s.subjects" -}}
 - kind: ServiceAccount
-  name: {{ include "proxyauthk8s.serviceAccount" . }}
-  namespace: {{ .Release.Namespace }}
+  name: {{ include "proxyauthk8s.serviceAccount" . | quote }}
+  namespace: {{ .Release.Namespace | quote }}
 {{- end -}}
 
 {{/* What the option is in the pod: the value, else the environment's, which is not known where it comes from elsewhere. */}}
@@ -73,10 +118,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $effective -}}
 {{- end -}}
 
-{{/* Hosts that the proxy's own certificate is for, as a JSON list: those given, else the one of publicUrl. */}}
+{{/* Hosts, as a JSON list: those given, else the one of publicUrl: (list given publicUrl). */}}
 {{- define "proxyauthk8s.hosts" -}}
 {{- $given := index . 0 -}}
-{{- $host := regexReplaceAll "^https://([^:/]*).*$" (index . 1) "${1}" -}}
+{{- $host := regexReplaceAll "^https://([^:/]*).*$" (index . 1 | default "") "${1}" -}}
 {{- if $given -}}
 {{- toJson $given -}}
 {{- else if and $host (not (contains "{" $host)) -}}
@@ -91,4 +136,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.caddyfile -}}
 {{- if not (hasKey (fromJson .Values.caddyfile) "Error") -}}true{{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Name and number of the port of the Service that users reach. */}}
+{{- define "proxyauthk8s.portName" -}}
+{{- ternary "http" "https" (eq .Values.tls.mode "off") -}}
+{{- end -}}
+
+{{- define "proxyauthk8s.portNumber" -}}
+{{- .Values.service.port | default (ternary 80 443 (eq .Values.tls.mode "off")) | int -}}
+{{- end -}}
+
+{{/* Times of a probe. */}}
+{{- define "proxyauthk8s.times" -}}
+{{- range $key := list "initialDelaySeconds" "periodSeconds" "timeoutSeconds" "failureThreshold" }}
+{{ $key }}: {{ get $ $key | int }}
+{{- end }}
+{{- end -}}
+
+{{/* A number or a percentage, of which Helm reads the first as a float. */}}
+{{- define "proxyauthk8s.count" -}}
+{{- if kindIs "string" . }}{{ . | quote }}{{ else }}{{ int . }}{{ end -}}
 {{- end }}

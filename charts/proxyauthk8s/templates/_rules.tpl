@@ -23,14 +23,23 @@
   verbs: [get]
 {{- end -}}
 
-{{/* In the proxy's own namespace. */}}
+{{/*
+In the proxy's own namespace. A name cannot limit create. The Lease that a
+Caddyfile of the user's own names is not known here.
+*/}}
 {{- define "proxyauthk8s.rules.own" -}}
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, list, watch]
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
-  verbs: [get, list, watch, create, update, patch, delete]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [get, update]
+  {{- if not .Values.caddyfile }}
+  resourceNames: [{{ include "proxyauthk8s.lease" . | quote }}]
+  {{- end }}
 {{- end -}}
 
 {{/* In the namespace of Caddy's storage, with tls.mode acme. */}}
@@ -49,28 +58,18 @@
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ $prefix }}Role
 metadata:
-  name: {{ .name }}
-  {{- with .namespace }}
-  namespace: {{ . }}
-  {{- end }}
-  labels:
-    {{- include "proxyauthk8s.labels" .root | nindent 4 }}
+  {{- include "proxyauthk8s.metadata" . | nindent 2 }}
 rules:
 {{ include .rules .root }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ $prefix }}RoleBinding
 metadata:
-  name: {{ .name }}
-  {{- with .namespace }}
-  namespace: {{ . }}
-  {{- end }}
-  labels:
-    {{- include "proxyauthk8s.labels" .root | nindent 4 }}
+  {{- include "proxyauthk8s.metadata" . | nindent 2 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ $prefix }}Role
-  name: {{ .name }}
+  name: {{ .name | quote }}
 subjects:
 {{ include "proxyauthk8s.subjects" .root }}
 {{- end -}}

@@ -1,7 +1,7 @@
 // Package schemas gives real apiservers the CustomResourceDefinitions of other
 // projects, so that what the chart and the recipes make for them is judged by
 // the schema their users have: cert-manager, External Secrets Operator, Vault
-// Secrets Operator and the Prometheus operator.
+// Secrets Operator, the Prometheus operator and the Gateway API.
 //
 // The definitions are files of these projects' Go modules, which
 // tools/schemas/go.mod pins and go.sum vouches for. Nothing of them is compiled.

@@ -27,7 +27,13 @@ var definitions = map[string][]string{
 		"config/crd/bases/secrets.hashicorp.com_vaultpkisecrets.yaml",
 	},
 	"github.com/prometheus-operator/prometheus-operator": {
+		"example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml",
+		"example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
 		"example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
+	},
+	"sigs.k8s.io/gateway-api": {
+		"config/crd/standard/gateway.networking.k8s.io_httproutes.yaml",
+		"config/crd/standard/gateway.networking.k8s.io_tlsroutes.yaml",
 	},
 }
 

@@ -9,4 +9,5 @@ require (
 	github.com/external-secrets/external-secrets v1.3.2
 	github.com/hashicorp/vault-secrets-operator v0.10.0
 	github.com/prometheus-operator/prometheus-operator v0.85.0
+	sigs.k8s.io/gateway-api v1.6.0
 )

@@ -29,10 +29,13 @@ func (h hub) testRights(t *testing.T) {
 	for set, c := range map[string]struct{ may, mayNot map[string][]string }{
 		"default": {
 			may: map[string][]string{
-				namespace: {"get secrets", "list secrets", "watch secrets", "create " + leases, "update " + leases, "list " + leases},
+				namespace: {"get secrets", "list secrets", "watch secrets", "create " + leases, "update " + leases + " " + release + "-proxyauthk8s"},
 				"team-c":  {"get secrets", "get configmaps", "watch " + objects, "patch " + statuses, "update " + statuses, "create events", "list services"},
 			},
-			mayNot: map[string][]string{"team-c": {"list secrets", "watch secrets", "create " + leases, "get " + leases}},
+			mayNot: map[string][]string{
+				namespace: {"update " + leases + " proxyauthk8s"},
+				"team-c":  {"list secrets", "watch secrets", "create " + leases, "get " + leases},
+			},
 		},
 		"least": {
 			may: map[string][]string{
@@ -68,12 +71,13 @@ func (h hub) testRights(t *testing.T) {
 	}
 }
 
-// attributes reads "<verb> <plural>[.<group>][/<subresource>]".
+// attributes reads "<verb> <plural>[.<group>][/<subresource>][ <name>]".
 func attributes(ns, text string) authorizationv1.ResourceAttributes {
 	verb, what, _ := strings.Cut(text, " ")
+	what, name, _ := strings.Cut(what, " ")
 	what, subresource, _ := strings.Cut(what, "/")
 	resource, group, _ := strings.Cut(what, ".")
-	return authorizationv1.ResourceAttributes{Namespace: ns, Verb: verb, Group: group, Resource: resource, Subresource: subresource}
+	return authorizationv1.ResourceAttributes{Namespace: ns, Verb: verb, Group: group, Resource: resource, Subresource: subresource, Name: name}
 }
 
 // mustAllow waits until the release's account may do something.
@@ -85,11 +89,16 @@ func (h hub) mustAllow(t *testing.T, ns, text string) {
 // may asks whether the release's account may do something now.
 func (h hub) may(t *testing.T, ns, text string) bool {
 	t.Helper()
+	return h.review(t, account, attributes(ns, text))
+}
+
+// review asks whether an account may do something now.
+func (h hub) review(t *testing.T, account string, what authorizationv1.ResourceAttributes) bool {
+	t.Helper()
 	client, err := authorizationclient.NewForConfig(h.AdminConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	what := attributes(ns, text)
 	review, err := client.SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{User: account, ResourceAttributes: &what},
 	}, metav1.CreateOptions{})

@@ -173,16 +173,16 @@ func checkAdapted(t *testing.T, set string, adapted []byte) {
 	}
 	want := map[string]map[string]any{
 		"default": {
-			"kubernetes": map[string]any{"leader_election": "proxyauthk8s"}, "allowed_modes": []any{"Passthrough"},
+			"kubernetes": map[string]any{"leader_election": "proxy-proxyauthk8s"}, "allowed_modes": []any{"Passthrough"},
 			"impersonation": "strip",
 		},
 		"least": {
-			"kubernetes":    map[string]any{"leader_election": "proxyauthk8s", "watch_namespaces": []any{"team-a", "team-b"}},
+			"kubernetes":    map[string]any{"leader_election": "proxy-proxyauthk8s", "watch_namespaces": []any{"team-a", "team-b"}},
 			"allowed_modes": []any{"Passthrough", "FrontProxy"}, "impersonation": "strip",
 			"reference_namespaces": []any{"shared-ca"}, "public_url": "https://k8s.example.com",
 		},
 		"every": {
-			"kubernetes": map[string]any{"leader_election": "proxyauthk8s"}, "allowed_modes": []any{"Passthrough"},
+			"kubernetes": map[string]any{"leader_election": "front"}, "allowed_modes": []any{"Passthrough"},
 			"audience_validation": "warn", "impersonation": "deny", "public_url": "https://{name}.{namespace}.k8s.example.com",
 			"probe_interval": "30s", "token_cache_ttl": "45s", "upstream_client_ttl": "5m0s",
 		},
@@ -202,7 +202,7 @@ func checkAdapted(t *testing.T, set string, adapted []byte) {
 			!slices.Equal(policies[0].Issuers[0].Roots, []string{"/etc/caddy/acme-ca-root.pem"}) {
 			t.Errorf("certificates are obtained by %+v", policies)
 		}
-		storage = map[string]any{"module": "proxyauth", "namespace": "proxyauth-caddy"}
+		storage = map[string]any{"module": "proxyauth", "namespace": storageNamespace}
 	}
 	if diff := cmp.Diff(storage, config.Storage); diff != "" {
 		t.Error(diff)

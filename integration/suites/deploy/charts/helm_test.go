@@ -13,6 +13,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -27,10 +28,17 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/realtools"
 )
 
-// The release that tests render and install.
 const (
+	// The release that tests render and install.
 	release   = "proxy"
 	namespace = "proxyauth"
+
+	// storageNamespace is where that release keeps Caddy's certificates.
+	storageNamespace = "proxyauth-proxy-proxyauthk8s-caddy-19eb9d2a"
+
+	// kubeVersion is the one to render for: a helm that is built without the
+	// flags of its releases takes 1.20 for the latest.
+	kubeVersion = "1.37.0"
 )
 
 // helm runs the real program with a home of its own.
@@ -102,7 +110,7 @@ func valueSets(t *testing.T) map[string]string {
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, appsv1.AddToScheme, rbacv1.AddToScheme, policyv1.AddToScheme,
+		corev1.AddToScheme, appsv1.AddToScheme, autoscalingv2.AddToScheme, rbacv1.AddToScheme, policyv1.AddToScheme,
 		networkingv1.AddToScheme, apiextensionsv1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
@@ -114,38 +122,81 @@ var scheme = func() *runtime.Scheme {
 
 // custom are the kinds of others, which the test of installation has judged by
 // their own schemas.
-var custom = map[string]bool{"cert-manager.io/v1 Certificate": true, "monitoring.coreos.com/v1 ServiceMonitor": true}
+var custom = map[string]bool{
+	"cert-manager.io/v1 Certificate":          true,
+	"monitoring.coreos.com/v1 ServiceMonitor": true,
+	"monitoring.coreos.com/v1 PodMonitor":     true,
+	"monitoring.coreos.com/v1 PrometheusRule": true,
+	"gateway.networking.k8s.io/v1 TLSRoute":   true,
+	"gateway.networking.k8s.io/v1 HTTPRoute":  true,
+}
 
-// render is what helm template makes, each object decoded strictly: a field
-// that its type does not have, or given twice, is an error.
+// template runs helm template.
+func template(t *testing.T, release, namespace, chart string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	return newHelm(t, os.DevNull).run(t, append([]string{"template", release, chart, "--namespace", namespace, "--kube-version", kubeVersion}, args...)...)
+}
+
+// mustTemplate is template that has to succeed.
+func mustTemplate(t *testing.T, release, namespace, chart string, args ...string) string {
+	t.Helper()
+	stdout, stderr, code := template(t, release, namespace, chart, args...)
+	if code != 0 {
+		t.Fatalf("helm template %s in %s %q: exit code %d\n%s%s", release, namespace, args, code, stdout, stderr)
+	}
+	return stdout
+}
+
+// render is what helm template makes, decoded.
 func render(t *testing.T, chart string, args ...string) []runtime.Object {
 	t.Helper()
-	text := newHelm(t, os.DevNull).mustRun(t, append([]string{"template", release, chart, "--namespace", namespace}, args...)...)
+	return decode(t, mustTemplate(t, release, namespace, chart, args...))
+}
+
+// decode decodes each object of a manifest strictly: a field that its type does
+// not have, or given twice, is an error.
+func decode(t *testing.T, text string) []runtime.Object {
+	t.Helper()
 	strict := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: true, Strict: true})
 	var objects []runtime.Object
-	documents := yaml.NewDocumentDecoder(io.NopCloser(strings.NewReader(text)))
-	defer documents.Close()
-	for buffer := make([]byte, len(text)+1); ; {
-		n, err := documents.Read(buffer)
-		if errors.Is(err, io.EOF) {
-			return objects
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		document := buffer[:n]
-		var generic unstructured.Unstructured
-		if err := yamlvalues.UnmarshalStrict(document, &generic.Object); err != nil {
-			t.Fatalf("%v\n%s", err, document)
-		}
+	for _, generic := range documents(t, text) {
 		if custom[generic.GetAPIVersion()+" "+generic.GetKind()] {
-			objects = append(objects, &generic)
+			objects = append(objects, generic)
 			continue
+		}
+		document, err := yamlvalues.Marshal(generic.Object)
+		if err != nil {
+			t.Fatal(err)
 		}
 		object, _, err := strict.Decode(document, nil, nil)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, document)
 		}
 		objects = append(objects, object)
+	}
+	return objects
+}
+
+// documents are the objects of a manifest as they are written.
+func documents(t *testing.T, text string) []*unstructured.Unstructured {
+	t.Helper()
+	var objects []*unstructured.Unstructured
+	decoder := yaml.NewDocumentDecoder(io.NopCloser(strings.NewReader(text)))
+	defer decoder.Close()
+	for buffer := make([]byte, len(text)+1); ; {
+		n, err := decoder.Read(buffer)
+		if errors.Is(err, io.EOF) {
+			return objects
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		generic := new(unstructured.Unstructured)
+		if err := yamlvalues.UnmarshalStrict(buffer[:n], &generic.Object); err != nil {
+			t.Fatalf("%v\n%s", err, buffer[:n])
+		}
+		if len(generic.Object) > 0 {
+			objects = append(objects, generic)
+		}
 	}
 }
 
@@ -168,4 +219,18 @@ func one[T runtime.Object](t *testing.T, objects []runtime.Object) T {
 		t.Fatalf("%d objects of type %T", len(found), *new(T))
 	}
 	return found[0]
+}
+
+// byName is the object of a type with that name, nil when there is none.
+func byName[T interface {
+	comparable
+	runtime.Object
+	GetName() string
+}](objects []runtime.Object, name string) (none T) {
+	for _, o := range all[T](objects) {
+		if o.GetName() == name {
+			return o
+		}
+	}
+	return none
 }

@@ -48,6 +48,15 @@ func (h hub) apply(t *testing.T, object any, args ...string) kube.Result {
 	return k.MustEnd(t, append([]string{"apply", "-f", "-"}, args...)...)
 }
 
+// get decodes what kubectl gets.
+func (h hub) get(t *testing.T, into any, args ...string) {
+	t.Helper()
+	r := h.kubectl.MustRun(t, append([]string{"get", "--output", "json"}, args...)...)
+	if err := json.Unmarshal([]byte(r.Stdout), into); err != nil {
+		t.Fatalf("kubectl get %q: %v", args, err)
+	}
+}
+
 // Releases with the definitions of this and of other projects in place.
 func TestReleases(t *testing.T) {
 	t.Parallel()
@@ -59,6 +68,8 @@ func TestReleases(t *testing.T) {
 	}
 	t.Run("values", h.testValues)
 	t.Run("rights", h.testRights)
+	t.Run("two releases in a namespace", h.testTwoReleases)
+	t.Run("sets", h.testSets)
 }
 
 // testValues installs each set of values, changes to the defaults and back,
@@ -110,9 +121,9 @@ func checkNotes(t *testing.T, set, notes string) {
 func (h hub) checkPod(t *testing.T, ns string) {
 	t.Helper()
 	var list appsv1.DeploymentList
-	r := h.kubectl.MustRun(t, "get", "deployments", "--namespace", ns, "--output", "json")
-	if err := json.Unmarshal([]byte(r.Stdout), &list); err != nil || len(list.Items) != 1 {
-		t.Fatalf("%d Deployments, %v", len(list.Items), err)
+	h.get(t, &list, "deployments", "--namespace", ns)
+	if len(list.Items) != 1 {
+		t.Fatalf("%d Deployments", len(list.Items))
 	}
 	pod := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},

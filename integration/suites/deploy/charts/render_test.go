@@ -55,16 +55,21 @@ func TestEverySet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			objects := render(t, chart(t), "--values", values)
-			checkNames(t, objects)
+			checkNames(t, release, namespace, objects)
 			checkWiring(t, objects)
 			checkPod(t, one[*appsv1.Deployment](t, objects))
 		})
 	}
 }
 
+// elsewhere are the kinds that values may put into another namespace.
+var elsewhere = map[string]bool{
+	"Role": true, "RoleBinding": true, "ServiceMonitor": true, "PodMonitor": true, "PrometheusRule": true, "ConfigMap": true,
+}
+
 // checkNames demands namespaces and labels of everything, and no two objects
 // of one name.
-func checkNames(t *testing.T, objects []runtime.Object) {
+func checkNames(t *testing.T, release, namespace string, objects []runtime.Object) {
 	t.Helper()
 	seen := map[string]bool{}
 	for _, o := range objects {
@@ -83,6 +88,9 @@ func checkNames(t *testing.T, objects []runtime.Object) {
 			t.Errorf("%s: wrong namespace", key)
 		}
 		labels := meta.GetLabels()
+		if meta.GetNamespace() != namespace && !wide && !elsewhere[kind] {
+			t.Errorf("%s: not in the namespace of the release", key)
+		}
 		if labels["app.kubernetes.io/instance"] != release || labels["app.kubernetes.io/managed-by"] != "Helm" {
 			t.Errorf("%s: labels %v", key, labels)
 		}
@@ -131,11 +139,13 @@ func checkWiring(t *testing.T, objects []runtime.Object) {
 			}
 		}
 	}
-	if account := one[*corev1.ServiceAccount](t, objects); account.Name != pod.Spec.ServiceAccountName {
-		t.Errorf("the pod uses ServiceAccount %s", pod.Spec.ServiceAccountName)
+	for _, account := range all[*corev1.ServiceAccount](objects) {
+		if account.Name != pod.Spec.ServiceAccountName {
+			t.Errorf("the pod uses ServiceAccount %s, not %s", pod.Spec.ServiceAccountName, account.Name)
+		}
 	}
-	if config := one[*corev1.ConfigMap](t, objects); config.Name != pod.Spec.Volumes[0].ConfigMap.Name {
-		t.Errorf("the pod mounts ConfigMap %s", pod.Spec.Volumes[0].ConfigMap.Name)
+	if name := pod.Spec.Volumes[0].ConfigMap.Name; byName[*corev1.ConfigMap](objects, name) == nil {
+		t.Errorf("the pod mounts ConfigMap %s, which is not there", name)
 	}
 }
 
@@ -302,8 +312,8 @@ func TestValues(t *testing.T) {
 		"who reaches the proxy":  {policy.Ingress[0].From[0].NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"], "ingress"},
 		"what the proxy reaches": {policy.Egress[1].To[0].IPBlock.CIDR, "10.0.0.0/8"},
 		"policy types":           {fmt.Sprint(policy.PolicyTypes), "[Ingress Egress]"},
-		"policy by default":      {fmt.Sprint(one[*networkingv1.NetworkPolicy](t, defaults).Spec.PolicyTypes), "[Ingress]"},
-		"storage namespace":      {one[*corev1.Namespace](t, acme).Name, "proxyauth-caddy"},
+		"policy by default":      {fmt.Sprint(one[*networkingv1.NetworkPolicy](t, defaults).Spec.PolicyTypes), "[Ingress Egress]"},
+		"storage namespace":      {one[*corev1.Namespace](t, acme).Name, storageNamespace},
 		"storage is kept":        {one[*corev1.Namespace](t, acme).Annotations["helm.sh/resource-policy"], "keep"},
 	} {
 		if diff := cmp.Diff(c.want, c.got); diff != "" {

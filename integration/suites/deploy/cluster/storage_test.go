@@ -21,7 +21,7 @@ import (
 
 const (
 	acmeNamespace    = "proxyauth-acme"
-	storageNamespace = acmeNamespace + "-caddy" // the chart's default
+	storageNamespace = acmeNamespace + "-" + acmeDeployment + "-caddy-efdd02d3" // the chart's default
 	acmeRelease      = "edge"
 	acmeDeployment   = acmeRelease + "-proxyauthk8s"
 	acmeAccount      = "system:serviceaccount:" + acmeNamespace + ":" + acmeDeployment
