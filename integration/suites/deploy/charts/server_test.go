@@ -22,8 +22,15 @@ func (h hub) testSets(t *testing.T) {
 	for name, s := range loadSets(t) {
 		objects := documents(t, s.manifest(t, name))
 		for _, o := range objects {
-			ns := o.GetNamespace()
-			if ns != "" && !created[ns] {
+			if o.GetKind() == "Namespace" {
+				// As long as it is not there for what stands in it.
+				if refusal := judge.create(t, o); refusal != "" {
+					t.Errorf("%s: Namespace %s: %s", name, o.GetName(), refusal)
+				}
+			}
+		}
+		for _, o := range objects {
+			if ns := o.GetNamespace(); ns != "" && !created[ns] {
 				created[ns] = true
 				h.kubectl.MustEnd(t, "create", "namespace", ns)
 			}
@@ -31,6 +38,9 @@ func (h hub) testSets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var wait sync.WaitGroup
 			for _, o := range objects {
+				if o.GetKind() == "Namespace" {
+					continue
+				}
 				wait.Go(func() {
 					if refusal := judge.create(t, o); refusal != "" {
 						t.Errorf("%s %s: %s", o.GetKind(), o.GetName(), refusal)
