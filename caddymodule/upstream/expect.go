@@ -7,12 +7,12 @@ import (
 
 // expectedBody is the body of a request that expects 100 (Continue).
 //
-// Reading it makes the server in front tell its client to send it. net/http
-// reads it not only after a 100 and when none came in time, but also after a
-// final answer over HTTP/1.1, so that the connection can carry the next
-// request: the client would be told to send a body that the apiserver has
-// refused (RELAY-4). Such a read waits for the end of the request instead, and
-// the connection ends with it.
+// Reading the body makes the server in front of us send a 100 to its client.
+// net/http reads the body after a 100 of the apiserver, and when none came in
+// time, but also after a final answer over HTTP/1.1, so that the connection can
+// carry the next request: the client would then send a body that the apiserver
+// has refused (RELAY-4). Such a read waits for the end of the request instead,
+// and the connection ends with it.
 type expectedBody struct {
 	io.ReadCloser
 	request *informed
@@ -22,11 +22,11 @@ type expectedBody struct {
 // waitForContinue wraps the body of the first attempt and those after it.
 func waitForContinue(body *replayBody, request *informed) (first io.ReadCloser, again func() (io.ReadCloser, error)) {
 	begun := time.Now()
-	told := request.trace.Got100Continue
+	got100 := request.trace.Got100Continue
 	request.trace.Got100Continue = func() {
 		request.continued.Store(true)
-		if told != nil {
-			told()
+		if got100 != nil {
+			got100()
 		}
 	}
 	wrap := func(attempt io.ReadCloser) io.ReadCloser {

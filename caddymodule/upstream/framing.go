@@ -7,14 +7,14 @@ import (
 	"net/http"
 )
 
-// framer follows the frames of a stream, so that the proxy can end it between
-// two of them: a client that reads half an event calls the watch broken, and
-// a close frame inside another WebSocket frame is data.
+// framer follows the frames of a stream, so that the proxy can end the stream
+// between two frames: a client that reads half an event reports a broken watch,
+// and a close frame inside another WebSocket frame is data.
 type framer struct {
 	mode framing
 	// need is how many bytes of the current frame's payload are missing.
 	need uint64
-	// head is the current frame's header as far as it is there.
+	// head is what was read of the current frame's header, nhead bytes.
 	head  [14]byte
 	nhead int
 	// partial says that a line has begun.
@@ -37,7 +37,7 @@ const (
 	webSocket
 )
 
-// framingOf says how the events of a watch are told apart.
+// framingOf says how the events of a watch are separated.
 func framingOf(h http.Header) framing {
 	if h.Get("Content-Encoding") != "" {
 		return unframed
@@ -59,7 +59,7 @@ func (f *framer) atBoundary() bool {
 	return f.need == 0 && f.nhead == 0 && !f.partial
 }
 
-// scan takes in p, all of it.
+// scan reads all of p.
 func (f *framer) scan(p []byte) {
 	switch f.mode {
 	case unframed:
@@ -74,8 +74,8 @@ func (f *framer) scan(p []byte) {
 	}
 }
 
-// scanToBoundary takes in p up to the first boundary and returns how much of
-// it that is: nothing when f is at one already, all when there is none.
+// scanToBoundary reads p up to the first boundary and returns how many bytes that
+// is: none when f is at a boundary already, all of p when it has no boundary.
 func (f *framer) scanToBoundary(p []byte) int {
 	if f.atBoundary() {
 		return 0
@@ -97,12 +97,11 @@ func (f *framer) scanToBoundary(p []byte) int {
 	return n
 }
 
-// step takes in a part of p, which is not empty, that crosses no boundary, and
-// returns its length.
+// step reads a part of p that crosses no boundary and returns its length. p is
+// not empty.
 func (f *framer) step(p []byte) int {
 	if f.need > 0 {
-		n := uint64(len(p))
-		n = min(n, f.need)
+		n := min(uint64(len(p)), f.need)
 		f.need -= n
 		return int(n)
 	}
@@ -115,7 +114,7 @@ func (f *framer) step(p []byte) int {
 	return 1
 }
 
-// headLength is the length of the header, as far as its first bytes tell.
+// headLength is the length of the header, as far as its first bytes decide it.
 func (f *framer) headLength() int {
 	if f.mode == lengthPrefixed {
 		return 4
@@ -162,10 +161,10 @@ const (
 	goingAwayHigh, goingAwayLow = 1001 >> 8, 1001 & 0xff
 )
 
-// closeFrame is what a server sends to say that it goes away.
+// closeFrame is the close frame of a server that goes away.
 var closeFrame = [...]byte{finalBit | closeOpcode, 2, goingAwayHigh, goingAwayLow}
 
-// maskedCloseFrame is the same from a client.
+// maskedCloseFrame is the close frame of a client that goes away.
 func maskedCloseFrame(key [4]byte) []byte {
 	return []byte{
 		finalBit | closeOpcode, maskBit | 2, key[0], key[1], key[2], key[3],

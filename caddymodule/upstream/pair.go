@@ -43,25 +43,39 @@ const (
 	retireSweep = time.Second
 )
 
+// Dialer opens a connection, as net.Dialer.DialContext does.
+type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// Direct dials over the network of the proxy. Keep-alive notices a peer that is
+// gone on upgraded connections, which have no pings: after 30 s of silence,
+// within about 75 s.
+func Direct(ctx context.Context, network, addr string) (net.Conn, error) {
+	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 3,
+	}}
+	return d.DialContext(ctx, network, addr)
+}
+
 // Config is what a Pair is made from.
 type Config struct {
 	// Target is where to dial: Target.Address, whatever a request's URL says.
 	Target k8swatch.Target
-	// ServerName is the SNI and the name the certificate must bear.
+	// ServerName is the SNI and the name that the certificate must hold.
 	ServerName string
 	// RootCAs verifies the apiserver's certificate; nil means the system roots.
 	RootCAs *x509.CertPool
 	// Certificate is presented to the apiserver; nil for none.
 	Certificate *tls.Certificate
-	// AskedForCertificate is called when the apiserver asks for a certificate
-	// and there is none to present; nil is nobody.
+	// AskedForCertificate, if not nil, is called when the apiserver asks for a
+	// certificate and there is none to present.
 	AskedForCertificate func()
-	// Dial opens the connection under TLS; nil is TCP. It is given 5 s.
-	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Dial opens the connection under TLS, to Target.Address, within 5 s; nil is
+	// Direct.
+	Dial Dialer
 }
 
-// Pair is the connections to one apiserver with one credential. It is made
-// anew for each change of either and never shared between clusters.
+// Pair holds the connections to one apiserver with one credential. A change of
+// either makes a new Pair, and no two clusters share one.
 type Pair struct {
 	plain, upgrade *http.Transport
 
@@ -75,7 +89,6 @@ type Pair struct {
 func New(c Config) *Pair {
 	p := &Pair{}
 	dial := p.dialer(c)
-
 	p.plain = newTransport(c, func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err == nil {
@@ -99,9 +112,9 @@ func New(c Config) *Pair {
 }
 
 // dialHTTP1 is the TLS handshake of an upgrade. For a WebSocket net/http would
-// name no protocol at all in ALPN, and what stands before an apiserver may
-// choose its backend, or refuse, by that.
-func dialHTTP1(conf *tls.Config, dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+// name no protocol at all in ALPN, by which a load balancer in front of an
+// apiserver may choose a backend, or refuse.
+func dialHTTP1(conf *tls.Config, dial Dialer) Dialer {
 	conf = conf.Clone()
 	conf.NextProtos = []string{"http/1.1"}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -120,7 +133,7 @@ func dialHTTP1(conf *tls.Config, dial func(context.Context, string, string) (net
 	}
 }
 
-func newTransport(c Config, dial func(context.Context, string, string) (net.Conn, error)) *http.Transport {
+func newTransport(c Config, dial Dialer) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Transport{
@@ -144,11 +157,11 @@ func tlsConfig(c Config) *tls.Config {
 		RootCAs:    c.RootCAs,
 	}
 	if certificate := c.Certificate; certificate != nil {
-		// With Certificates, crypto/tls would leave the certificate out when
-		// the server's list of acceptable CAs does not name its issuer, and an
-		// apiserver that does not trust us would call us anonymous instead of
-		// refusing us: 401 is the honest answer, and it is the one the trust
-		// probe knows how to read.
+		// With Certificates, crypto/tls would not present the certificate when the
+		// server's list of acceptable CAs does not name its issuer. An apiserver
+		// that does not trust the proxy would then take its requests for
+		// anonymous ones instead of answering 401, which the trust probe
+		// understands.
 		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return certificate, nil
 		}
@@ -199,7 +212,7 @@ func (p *Pair) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// outgoing is the copy of r that may be changed.
+// outgoing makes a copy of r that may be changed.
 func outgoing(r *http.Request) (*http.Request, *replayBody, *informed) {
 	informed := guard(r.Context())
 	out := r.WithContext(informed)
@@ -224,12 +237,12 @@ func (p *Pair) Retire() {
 	p.sweep()
 }
 
-// Fresh reports whether a connection was opened since Checked, other than for an
-// upgrade, which has one of its own each time: what answers may be another
-// apiserver than before, or one that was started again with other flags.
+// Fresh reports whether a connection was opened since Checked, but for those of
+// upgrades, each of which opens one. Another apiserver may answer on a new
+// connection, or the same one after a start with other flags.
 func (p *Pair) Fresh() bool { return p.fresh.Load() }
 
-// Checked says that what answers is known.
+// Checked notes that the apiserver was probed over the connections that are open.
 func (p *Pair) Checked() { p.fresh.Store(false) }
 
 // Connections is how many connections are open.
@@ -251,15 +264,11 @@ func (p *Pair) sweep() {
 
 var errNoTarget = errors.New("dialing: no address")
 
-// dialer dials the target of c, and counts.
-func (p *Pair) dialer(c Config) func(context.Context, string, string) (net.Conn, error) {
+// dialer dials the target of c, whatever address it is given, and counts.
+func (p *Pair) dialer(c Config) Dialer {
 	dial := c.Dial
 	if dial == nil {
-		// Keep-alive notices a peer that is gone on upgraded connections,
-		// which have no pings: after 30 s of silence, within about 75 s.
-		dial = (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
-			Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 3,
-		}}).DialContext
+		dial = Direct
 	}
 	address := c.Target.Address
 	return func(ctx context.Context, network, _ string) (net.Conn, error) {

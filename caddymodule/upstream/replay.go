@@ -13,16 +13,16 @@ import (
 // RELAY-5). The client may safely send the request again.
 var ErrNotProcessed = errors.New("the apiserver closed the connection before it processed the request, and the request's body is too large to be sent again")
 
-// maxReplay is how much of a request's body is kept until the response's
+// maxReplay is how many bytes of a request's body are kept until the response's
 // header is there. Most objects that kubectl sends are smaller.
 const maxReplay = 64 << 10
 
 var errBodyClosed = errors.New("reading the request's body: closed")
 
 // replayBody lets net/http send a request again that an apiserver did not
-// process (GOAWAY, REFUSED_STREAM): what was read of the body is kept, up to a
-// bound, and given again. net/http asks for it with GetBody, only for a
-// request that no server has processed or that may be repeated.
+// process (GOAWAY, REFUSED_STREAM): it keeps what was read of the body, up to a
+// limit, and gives it again. net/http calls GetBody only for a request that no
+// server has processed or that may be repeated.
 type replayBody struct {
 	src   io.ReadCloser
 	limit int
@@ -31,8 +31,8 @@ type replayBody struct {
 	done    atomic.Bool // no further attempt will come
 	closed  atomic.Bool
 
-	// mu is held while src is read: what an attempt that was given up still
-	// receives is kept for the next one.
+	// mu is held while src is read: bytes that an abandoned attempt still reads
+	// are kept for the next attempt.
 	mu   sync.Mutex
 	buf  []byte
 	lost bool // more than limit was read
@@ -68,8 +68,8 @@ func (b *replayBody) again() (io.ReadCloser, error) {
 	return b.first(), nil
 }
 
-// sent says that RoundTrip returned. The body may still be read: a response
-// can begin before the request has ended.
+// sent is called when RoundTrip has returned. The body may still be read: a
+// response can begin before the request has ended.
 func (b *replayBody) sent() {
 	b.done.Store(true)
 	if a := b.current.Load(); a.closed.Load() {
@@ -77,10 +77,10 @@ func (b *replayBody) sent() {
 	}
 }
 
-// close ends the request's body. One that is being read is left to the server
-// in front, which closes it once the handler has returned and so ends the read:
-// the body that reverse_proxy hands on counts what is read, and looks at that
-// when it is closed, without a lock.
+// close closes the request's body unless it is being read. The server in front
+// then closes it once the handler has returned, and so ends the read. Closing it
+// here would be a race: the body that reverse_proxy hands on counts the bytes
+// read, and looks at the count in Close, without a lock.
 func (b *replayBody) close() error {
 	if !b.closed.CompareAndSwap(false, true) || !b.mu.TryLock() {
 		return nil
@@ -121,7 +121,7 @@ func (a *attempt) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// keep remembers what was read from src, or gives up remembering.
+// keep keeps what was read from src, or drops everything that was kept.
 func (b *replayBody) keep(p []byte) {
 	switch {
 	case b.lost || len(p) == 0:

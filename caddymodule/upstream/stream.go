@@ -40,7 +40,7 @@ const (
 	WebSocket
 )
 
-// Options are what Track is told about a stream.
+// Options describe a stream to Track.
 type Options struct {
 	Kind Kind
 	// Subject names the user of the stream, for EndSubject. Any text serves that
@@ -132,8 +132,7 @@ type waiting struct {
 
 func (w *waiting) end() { w.cancel(ErrEnded) }
 
-// newStream wraps the body of res, or returns nil when there is nothing to
-// end.
+// newStream wraps the body of res, or returns nil for a response without a body.
 func newStream(res *http.Response, o Options) stream {
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		rwc, ok := res.Body.(io.ReadWriteCloser)
@@ -245,7 +244,7 @@ func (w *watch) Close() error {
 }
 
 // end lets a Read that waits for the next event return at once, by closing the
-// body under it; between two halves of an event it waits for the second.
+// body under it. In the middle of an event it waits for the rest.
 func (w *watch) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

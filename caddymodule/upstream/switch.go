@@ -14,11 +14,11 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 )
 
-// ErrUnexpectedSwitch says that the apiserver switched protocols though
-// nobody asked, or to another protocol than was asked for (502, RELAY-4).
+// ErrUnexpectedSwitch says that the apiserver switched protocols although the
+// client did not ask for that, or asked for another protocol (502, RELAY-4).
 var ErrUnexpectedSwitch = errors.New("the apiserver switched to a protocol that was not asked for")
 
-// checkSwitch holds a 101 against the protocol that was asked for, empty for
+// checkSwitch compares a 101 with the protocol that was asked for, empty for
 // none.
 func checkSwitch(wanted string, res *http.Response) error {
 	if wanted == "" {
@@ -27,20 +27,21 @@ func checkSwitch(wanted string, res *http.Response) error {
 	got := res.Header["Upgrade"]
 	if len(got) != 1 || !strings.EqualFold(got[0], wanted) ||
 		!httpguts.HeaderValuesContainsToken(res.Header["Connection"], "Upgrade") {
-		// What it switched to is told to nobody: the bytes are the apiserver's.
+		// The error does not name the protocol: the apiserver chose those bytes.
 		return ErrUnexpectedSwitch
 	}
 	return nil
 }
 
-// informed is the context of one request with its client trace but for the
-// answers that are not Caddy's to pass on: a 101, and a 100.
+// informed is the context of one request. Its client trace is that of the
+// request, but keeps from Caddy the informational answers that Caddy must not
+// pass on: a 101 and a 100.
 //
-// On HTTP/2 net/http takes a 101 for an informational response and reports it
-// to Got1xxResponse; Caddy's hook writes what it is told to the client, who
-// would see a protocol switch. An error from the hook fails the request, but
-// httptrace returns the error of the outermost hook only, so the trace that
-// is there is not added to but replaced by a copy.
+// On HTTP/2 net/http takes a 101 for an informational response and reports it to
+// Got1xxResponse. Caddy's hook writes such a response to the client, which would
+// see a protocol switch. An error from the hook fails the request, but httptrace
+// returns the error of the outermost hook only, so the trace is not extended but
+// replaced by a changed copy.
 type informed struct {
 	context.Context
 	trace  httptrace.ClientTrace
@@ -63,8 +64,8 @@ func guard(ctx context.Context) *informed {
 	return i
 }
 
-// Value has our trace in the place of the one that is there, whose key is
-// httptrace's own.
+// Value returns the changed trace where the context holds the original one, under
+// a key that only httptrace knows.
 func (i *informed) Value(key any) any {
 	value := i.Context.Value(key)
 	if _, ok := value.(*httptrace.ClientTrace); ok {
@@ -78,13 +79,12 @@ func (i *informed) got1xx(code int, header textproto.MIMEHeader) error {
 		i.switched.Store(true)
 		return ErrUnexpectedSwitch
 	}
-	// The server in front says 100 by itself once the body is read, and it
-	// need not be said twice.
+	// The server in front sends a 100 by itself once the body is read.
 	if i.inform == nil || code == http.StatusContinue {
 		return nil
 	}
-	// All clusters of the path form share one origin (ID-5), and what an
-	// interim answer says of cookies is nobody's to keep (RFC 8297).
+	// All clusters of the path form share one origin (ID-5), and no client should
+	// keep cookies of an interim answer (RFC 8297).
 	identity.ScrubResponse(http.Header(header), false)
 	return i.inform(code, header)
 }

@@ -13,29 +13,29 @@ import (
 // the proxy: reading gives what the apiserver sends to the client, writing is
 // what the client sends to the apiserver.
 //
-// A WebSocket is ended with a close frame (1001) to either side, each between
-// two frames, and stays open for a moment so that the client can answer it.
-// Other protocols (SPDY) have no such word: the connection ends.
+// The proxy ends a WebSocket with a close frame (1001) to either side, each
+// between two frames, and leaves it open for a moment so that the client can
+// answer. Other protocols (SPDY) have no close frame: the connection ends.
 //
-// Whoever copies the two directions must stop both when Read returns
-// ErrEnded, as Caddy's reverse_proxy does: with io.EOF it would pass on a
+// The code that copies the two directions must stop both when Read returns
+// ErrEnded, as Caddy's reverse_proxy does. After io.EOF it would pass on a
 // half-close and go on waiting for the client.
 type upgraded struct {
 	node
 	rwc io.ReadWriteCloser
 
 	ending   atomic.Bool
-	answered chan struct{} // closed when the client has nothing more to say
+	answered chan struct{} // closed when the client sends nothing more
 	answer   sync.Once
 
-	rmu      sync.Mutex // guards in, told
-	in       framer
-	told     bool // the client has its close frame, or cannot get one
-	leftover []byte
+	rmu          sync.Mutex // guards the next three
+	in           framer
+	clientClosed bool   // the close frame to the client is queued, or cannot be sent
+	queued       []byte // what is left of it
 
-	wmu  sync.Mutex // guards out, done; held while writing
-	out  framer
-	done bool // the apiserver has its close frame; the rest is dropped
+	wmu             sync.Mutex // guards the next two; held while writing
+	out             framer
+	apiserverClosed bool // the apiserver has its close frame; the rest is dropped
 }
 
 func newUpgraded(rwc io.ReadWriteCloser, o Options) *upgraded {
@@ -47,7 +47,7 @@ func newUpgraded(rwc io.ReadWriteCloser, o Options) *upgraded {
 }
 
 func (u *upgraded) Read(p []byte) (int, error) {
-	if n, err, done := u.farewell(p); done {
+	if n, err, done := u.readClose(p); done {
 		return n, err
 	}
 	n, err := u.rwc.Read(p)
@@ -59,55 +59,54 @@ func (u *upgraded) Read(p []byte) (int, error) {
 		u.rmu.Unlock()
 		return n, err
 	}
-	// What comes after the frame in progress is dropped: the close frame takes
-	// its place.
+	// The close frame takes the place of what follows the frame in progress.
 	n = u.in.scanToBoundary(p[:n])
 	u.received(n)
 	if u.in.atBoundary() {
-		u.sayGoodbye()
+		u.queueClose()
 	} else if err != nil {
 		// The frame will not be completed: there is nothing to wait for.
-		u.told = true
-		u.gotAnswer()
+		u.clientClosed = true
+		u.clientAnswered()
 	}
 	u.rmu.Unlock()
 	if n > 0 {
 		return n, nil
 	}
-	if n, err, done := u.farewell(p); done {
+	if n, err, done := u.readClose(p); done {
 		return n, err
 	}
 	return 0, err
 }
 
-// sayGoodbye queues the close frame to the client, once. rmu is held.
-func (u *upgraded) sayGoodbye() {
-	if u.told {
+// queueClose queues the close frame to the client, once. rmu is held.
+func (u *upgraded) queueClose() {
+	if u.clientClosed {
 		return
 	}
-	u.told = true
+	u.clientClosed = true
 	if u.kind == WebSocket && !u.in.sawClose {
-		u.leftover = closeFrame[:]
+		u.queued = closeFrame[:]
 	}
 }
 
-// farewell is what Read returns once the end has been decided: the close
-// frame, then nothing until the client has answered it, then ErrEnded.
-func (u *upgraded) farewell(p []byte) (n int, err error, done bool) {
+// readClose is Read once the stream is being ended, which done reports: first the
+// close frame, then nothing until the client has answered it, then ErrEnded.
+func (u *upgraded) readClose(p []byte) (n int, err error, done bool) {
 	if !u.ending.Load() {
 		return 0, nil, false
 	}
 	u.rmu.Lock()
-	if !u.told && u.in.atBoundary() {
-		u.sayGoodbye()
+	if !u.clientClosed && u.in.atBoundary() {
+		u.queueClose()
 	}
-	if !u.told {
+	if !u.clientClosed {
 		u.rmu.Unlock()
 		return 0, nil, false
 	}
-	if len(u.leftover) > 0 {
-		n = copy(p, u.leftover)
-		u.leftover = u.leftover[n:]
+	if len(u.queued) > 0 {
+		n = copy(p, u.queued)
+		u.queued = u.queued[n:]
 		u.rmu.Unlock()
 		return n, nil, true
 	}
@@ -132,7 +131,7 @@ func (u *upgraded) Write(p []byte) (int, error) {
 		u.out.scan(p[:n])
 		return n, err
 	}
-	if !u.done {
+	if !u.apiserverClosed {
 		n := u.out.scanToBoundary(p)
 		if n > 0 {
 			m, err := u.rwc.Write(p[:n])
@@ -141,24 +140,24 @@ func (u *upgraded) Write(p []byte) (int, error) {
 				return m, err
 			}
 		}
-		u.tellApiserver()
+		u.closeApiserver()
 		u.out.scan(p[n:])
 	} else {
 		u.out.scan(p)
 	}
 	if u.out.sawClose {
-		u.gotAnswer()
+		u.clientAnswered()
 	}
 	return len(p), nil
 }
 
-// tellApiserver sends the close frame to the apiserver, once, between two
+// closeApiserver sends the close frame to the apiserver, once, between two
 // frames. wmu is held.
-func (u *upgraded) tellApiserver() {
-	if u.done || !u.out.atBoundary() {
+func (u *upgraded) closeApiserver() {
+	if u.apiserverClosed || !u.out.atBoundary() {
 		return
 	}
-	u.done = true
+	u.apiserverClosed = true
 	if u.kind != WebSocket || u.out.sawClose {
 		return
 	}
@@ -167,13 +166,12 @@ func (u *upgraded) tellApiserver() {
 	_, _ = u.rwc.Write(maskedCloseFrame(key))
 }
 
-func (u *upgraded) gotAnswer() { u.answer.Do(func() { close(u.answered) }) }
+func (u *upgraded) clientAnswered() { u.answer.Do(func() { close(u.answered) }) }
 
 // CloseWrite passes the client's half-close on (RELAY-2): close_notify, where
-// the connection is TLS. Once the stream is being ended there is nobody to
-// pass it to.
+// the connection is TLS. While the stream is being ended it does nothing.
 func (u *upgraded) CloseWrite() error {
-	u.gotAnswer()
+	u.clientAnswered()
 	if u.ending.Load() {
 		return nil
 	}
@@ -186,13 +184,13 @@ func (u *upgraded) CloseWrite() error {
 // Close closes the connection to the apiserver.
 func (u *upgraded) Close() error {
 	u.leave()
-	u.gotAnswer()
+	u.clientAnswered()
 	return u.rwc.Close()
 }
 
-// end lets a Read that waits for the apiserver return: at once where there is
-// no close frame to send, else when the apiserver answers it or after a
-// moment, which is also what a frame in progress gets.
+// end lets a Read that waits for the apiserver return: at once where there is no
+// close frame to send, else when the apiserver answers the close frame or after
+// boundaryGrace, which a frame in progress gets too.
 func (u *upgraded) end() {
 	u.rmu.Lock()
 	first := u.ending.CompareAndSwap(false, true)
@@ -210,6 +208,6 @@ func (u *upgraded) end() {
 	go func() {
 		u.wmu.Lock()
 		defer u.wmu.Unlock()
-		u.tellApiserver()
+		u.closeApiserver()
 	}()
 }

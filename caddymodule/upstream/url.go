@@ -12,12 +12,12 @@ import (
 // escaped path that follows /clusters/<ns>/<name>, then the query r has, byte
 // for byte (URL-3). rest begins with a slash. Host becomes the target's.
 //
-// net/url escapes again what it would not have written itself (`"`, `<`, `^`,
-// `{`, `|`, é). Opaque is sent as it is, but one that begins with // is taken
-// for an absolute URI on another host; such a path gets our own host in front,
-// which HTTP/1.1 servers accept (RFC 9112 section 3.2.2) and HTTP/2 does not
-// see. A space or control character, which only HTTP/2 clients can send, is
-// escaped: in an HTTP/1.1 request line it would end the path.
+// net/url escapes characters that it would not have written itself (`"`, `<`,
+// `^`, `{`, `|`, é). It sends Opaque unchanged, but takes an Opaque that begins
+// with // for an absolute URI on another host. Such a path gets the target's host
+// in front, which HTTP/1.1 servers accept (RFC 9112 section 3.2.2) and HTTP/2
+// does not see. A space or control character, which only HTTP/2 clients can send,
+// is escaped: in an HTTP/1.1 request line it would end the path.
 func SetURL(r *http.Request, target k8swatch.Target, rest string) {
 	raw := target.BasePath + rest
 	u := &url.URL{Scheme: "https", Host: target.Host}
