@@ -6,8 +6,6 @@ import (
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
-
-	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
 func init() {
@@ -29,13 +27,6 @@ func (AdminAPI) CaddyModule() caddy.ModuleInfo {
 // adminPath is where the clusters are listed.
 const adminPath = "/proxyauth/clusters"
 
-// clusterStatus is one entry of the list (SIG-4).
-type clusterStatus struct {
-	Namespace string                `json:"namespace"`
-	Name      string                `json:"name"`
-	Status    v1.ProxyKubeApiStatus `json:"status"`
-}
-
 // Routes returns the route of the list. Caddy builds admin routers without
 // configuration and never cleans them up, so the handler finds the running
 // clusters when it is asked.
@@ -47,11 +38,11 @@ func listClusters(w http.ResponseWriter, r *http.Request) error {
 	if r.Method != http.MethodGet {
 		return caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: fmt.Errorf("method not allowed")}
 	}
-	rt := currentRuntime()
+	rt := process.Current()
 	if rt == nil {
 		return caddy.APIError{HTTPStatus: http.StatusServiceUnavailable, Err: fmt.Errorf("proxyauth is not running")}
 	}
-	list, synced := rt.statuses()
+	list, synced := rt.Statuses()
 	if !synced {
 		return caddy.APIError{HTTPStatus: http.StatusServiceUnavailable, Err: fmt.Errorf("the proxy has not read its clusters yet")}
 	}

@@ -9,11 +9,17 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/request"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
 )
 
 func init() {
 	caddy.RegisterModule(App{})
 }
+
+// process is what all instances of the modules in this process share.
+var process = serving.NewProcess(liveLog(), clientIP)
 
 // App holds what all clusters of this proxy have in common: where their
 // ProxyKubeApi objects are read from, and what the proxy admin allows their
@@ -95,11 +101,10 @@ type App struct {
 	audit  *zap.Logger
 	ctx    caddy.Context
 
-	impersonation impersonationPolicy
+	impersonation request.Impersonation
 	keepCookies   bool
 
-	runtime    *runtime
-	runtimeKey string
+	runtime *serving.Runtime
 
 	// inForce says that all apps of this configuration have started.
 	inForce bool
@@ -142,34 +147,29 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
+	if err := registerMetrics(ctx); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
 	if err := a.followEvents(ctx); err != nil {
 		return err
 	}
-	a.runtimeKey = options.key()
-	a.runtime, err = acquireRuntime(a.runtimeKey, options)
-	if err != nil {
-		a.runtimeKey = ""
-		return err
-	}
-	return nil
+	a.runtime, err = process.Acquire(options)
+	return err
 }
 
 // Start lets the runtime read its clusters. An origin that cannot be read is an
 // error here; later it changes nothing. Whatever is in force stays so: another
 // app of this configuration may yet fail to start.
 func (a *App) Start() error {
-	a.displaced = liveLogger.Swap(a.logger)
-	return a.runtime.start()
+	a.displaced = process.Log.Swap(a.logger)
+	return a.runtime.Start()
 }
 
 // started hears that all apps have started: from now on this configuration is
 // in force.
 func (a *App) started() {
 	a.inForce = true
-	a.runtime.takeOver()
+	a.runtime.TakeOver()
 }
 
 // Stop does nothing: the runtime goes on for the configuration that replaces
@@ -180,12 +180,12 @@ func (a *App) Stop() error { return nil }
 // Provision or Start too.
 func (a *App) Cleanup() error {
 	if !a.inForce {
-		liveLogger.CompareAndSwap(a.logger, a.displaced)
+		process.Log.Restore(a.displaced, a.logger)
 	}
-	if a.runtimeKey == "" {
-		return nil
+	if a.runtime != nil {
+		process.Release(a.runtime)
 	}
-	return releaseRuntime(a.runtimeKey)
+	return nil
 }
 
 // followEvents takes part in the life of the process. Caddy emits "started"

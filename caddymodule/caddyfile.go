@@ -10,6 +10,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
 )
 
 // defaultStreamCloseDelay is how long an upgraded stream outlives the
@@ -67,7 +69,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 // UnmarshalCaddyfile sets up the app from the global option. Values that can
 // be checked here are, so that an error names its line.
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	if err := unmarshalBlock(d, a.table(new(runtimeOptions))); err != nil {
+	if err := unmarshalBlock(d, a.table(new(serving.Options))); err != nil {
 		return err
 	}
 	if a.Kubernetes != nil && a.Directory != "" {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
@@ -75,7 +76,7 @@ func runStatus(flags caddycmd.Flags, out io.Writer) error {
 		_, err := out.Write(body)
 		return err
 	}
-	var list []clusterStatus
+	var list []serving.ClusterStatus
 	if err := json.Unmarshal(body, &list); err != nil {
 		return fmt.Errorf("decoding the answer of the admin API: %w", err)
 	}
@@ -94,7 +95,7 @@ func adminError(address string, err error) error {
 
 // printTable prints what `kubectl get proxykubeapis -o wide` would, and why a
 // cluster is not ready, or what else is to be known of it.
-func printTable(out io.Writer, list []clusterStatus) error {
+func printTable(out io.Writer, list []serving.ClusterStatus) error {
 	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(w, "NAMESPACE\tNAME\tREADY\tREASON\tUPSTREAM\tTRUST\tPATH\tMESSAGE")
 	for _, c := range list {

@@ -10,6 +10,7 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
@@ -18,32 +19,32 @@ func TestStatusTable(t *testing.T) {
 	condition := func(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
 	}
-	serving := condition("Ready", "True", "Serving", "serves")
+	serves := condition("Ready", "True", "Serving", "serves")
 	for name, tc := range map[string]struct {
 		conditions []metav1.Condition
 		want       string
 	}{
-		"serving":       {[]metav1.Condition{serving, condition("Reachable", "True", "Answered", "answers")}, "-"},
-		"not reachable": {[]metav1.Condition{serving, condition("Reachable", "False", "ConnectFailed", "refused")}, "-"},
+		"serving":       {[]metav1.Condition{serves, condition("Reachable", "True", "Answered", "answers")}, "-"},
+		"not reachable": {[]metav1.Condition{serves, condition("Reachable", "False", "ConnectFailed", "refused")}, "-"},
 		"no conditions": {nil, "-"},
 		"not ready wins over notices": {[]metav1.Condition{
 			condition("Ready", "False", "InvalidSpec", "spec.x is wrong"), condition("UpdateRefused", "True", "UpdateRefused", "a.yaml: y"),
 		}, "spec.x is wrong"},
 		"unknown": {[]metav1.Condition{condition("Ready", "Unknown", "UpstreamModeUnknown", "a later mode")}, "a later mode"},
-		"a notice": {[]metav1.Condition{serving, condition("UpdateRefused", "True", "UpdateRefused", "a.yaml: spec.x")},
+		"a notice": {[]metav1.Condition{serves, condition("UpdateRefused", "True", "UpdateRefused", "a.yaml: spec.x")},
 			"UpdateRefused: a.yaml: spec.x"},
-		"prepared": {[]metav1.Condition{serving, condition("FrontProxyNotReady", "False", "Prepared", "nothing stops it")}, "-"},
-		"no verdict comes first": {[]metav1.Condition{serving,
+		"prepared": {[]metav1.Condition{serves, condition("FrontProxyNotReady", "False", "Prepared", "nothing stops it")}, "-"},
+		"no verdict comes first": {[]metav1.Condition{serves,
 			condition("ClientCertExpiring", "True", "ClientCertExpiring", "until noon"),
 			condition("UpstreamTrustUnknown", "True", "UpstreamTrustUnknown", "connection refused")},
 			"UpstreamTrustUnknown (requests are answered 503 unless a check succeeded before): connection refused; ClientCertExpiring: until noon"},
-		"a long notice": {[]metav1.Condition{serving, condition("UnsupportedField", "True", "UnsupportedField", strings.Repeat("é", 257))},
+		"a long notice": {[]metav1.Condition{serves, condition("UnsupportedField", "True", "UnsupportedField", strings.Repeat("é", 257))},
 			"UnsupportedField: " + strings.Repeat("é", 253) + "..."},
-		"a hostile one": {[]metav1.Condition{serving, condition("UpdateRefused", "True", "UpdateRefused", "\x1b[2J\n")}, "UpdateRefused: ?[2J?"},
+		"a hostile one": {[]metav1.Condition{serves, condition("UpdateRefused", "True", "UpdateRefused", "\x1b[2J\n")}, "UpdateRefused: ?[2J?"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := printTable(&out, []clusterStatus{{Namespace: "team-a", Name: "prod", Status: v1.ProxyKubeApiStatus{Conditions: tc.conditions}}}); err != nil {
+			if err := printTable(&out, []serving.ClusterStatus{{Namespace: "team-a", Name: "prod", Status: v1.ProxyKubeApiStatus{Conditions: tc.conditions}}}); err != nil {
 				t.Fatal(err)
 			}
 			header, row, _ := strings.Cut(out.String(), "\n")

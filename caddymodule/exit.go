@@ -14,7 +14,7 @@ const defaultGrace = 30 * time.Second
 
 func init() {
 	// Caddy runs it when all apps have stopped and before the process ends.
-	caddy.OnExit(finishExit)
+	caddy.OnExit(process.FinishExit)
 }
 
 // startHandler hears that all apps have started.
@@ -33,7 +33,7 @@ type exitHandler struct{ app *App }
 // another takes its place changes nothing.
 func (e exitHandler) Handle(context.Context, caddy.Event) error {
 	if caddy.Exiting() {
-		beginExit(e.app.shutdownTimes())
+		process.BeginExit(e.app.shutdownTimes())
 	}
 	return nil
 }

@@ -8,9 +8,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/request"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
@@ -38,8 +37,9 @@ type Handler struct {
 	Cluster string `json:"cluster,omitempty"`
 
 	app    *App
-	logger *zap.Logger
-	audit  *zap.Logger
+	config request.Config
+	// name is the cluster where Cluster has no placeholder.
+	name request.Name
 }
 
 // CaddyModule returns the Caddy module information.
@@ -58,11 +58,19 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	h.app = app
-	h.logger = ctx.Logger()
-	h.audit = app.audit
+	h.config = request.Config{
+		Clusters:      app.runtime,
+		Impersonation: app.impersonation,
+		// Cookies pass in the host form alone: all clusters of the path form share
+		// one origin.
+		KeepCookies: app.keepCookies && h.Cluster != "",
+		Logger:      ctx.Logger(),
+		Audit:       app.audit,
+	}
+	h.name = constantName(h.Cluster)
 	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
 		installErrorRoute(server, app.logger.Named("error"))
-		server.RegisterConnState(clientConns.observe)
+		server.RegisterConnState(process.Connections.Observe)
 	}
 	return nil
 }
@@ -78,139 +86,87 @@ func (h *Handler) Validate() error {
 	return nil
 }
 
-type decisionKey struct{}
-
 // ServeHTTP decides, and hands an accepted request to next.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	if r.ProtoMajor == 1 && hasBody(r) {
+	if r.ProtoMajor == 1 && request.HasBody(r) {
 		// Without this the server reads the rest of the body before it sends
 		// an answer, and a client that waits for "100 Continue" waits in vain.
 		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			return err
 		}
 	}
-	a := newAuditor(w, r, h.app.runtime, h.audit)
-	defer a.finish()
-
-	credential := credentialOf(r)
-	for decided := 1; ; decided++ {
-		d, refused := h.decide(r, a)
-		if refused != nil {
-			h.logDetail("refusing the request", a.served, refused)
-			return a.refuse(refused, r)
+	q := request.New(w, r, &h.config, h.nameOf(r), clientIP(r.Context()))
+	defer q.Finish()
+	for {
+		d, refused := q.Decide()
+		if d.Identity != nil {
+			if repl := replacerOf(r); repl != nil {
+				repl.Set("http.auth.user.id", d.Identity.Name)
+			}
 		}
-		err := h.relay(a, r, d, next)
-		if !a.sent && decided < maxDecisions && isMoved(err) {
-			credential.restore(r)
+		if refused != nil {
+			return q.Refuse(refused)
+		}
+		err := relay(q, r, d, next)
+		if q.DecideAgain(err) {
 			continue
 		}
-		if a.sent {
-			// Headers are out: an error can only be logged.
-			if entry := h.logger.Check(zapcore.DebugLevel, "relaying the response"); err != nil && entry != nil {
-				entry.Write(zap.Error(err), zap.Stringer("cluster", d.cluster.spec.Key))
-			}
-			return nil
+		if isBodyTooLarge(err) {
+			err = request.BodyTooLarge
 		}
-		return h.answerFailure(a, r, d, err)
+		return q.Fail(err)
 	}
 }
 
 // relay hands an accepted request to next.
-func (h *Handler) relay(a *auditor, r *http.Request, d *decision, next caddyhttp.Handler) error {
-	r = r.WithContext(context.WithValue(r.Context(), decisionKey{}, d))
-	// What reverse_proxy logs at debug level is this, and a query can hold a
-	// token (SIG-3). The query itself is sent from the URL.
+func relay(q *request.Request, r *http.Request, d *request.Decision, next caddyhttp.Handler) error {
+	r = request.WithDecision(r, d)
+	// reverse_proxy logs it at debug level, and a query can hold a token (SIG-3).
+	// The query itself is sent from the URL.
 	r.RequestURI, _, _ = strings.Cut(r.RequestURI, "?")
-	return next.ServeHTTP(a, r)
+	return next.ServeHTTP(q, r)
 }
 
-// maxDecisions bounds how often a request is decided whose cluster moves each
-// time before the request is on its way.
-const maxDecisions = 3
-
-// isMoved reports whether nothing was sent because the cluster that the request
-// was decided on had ended by then. What is in force now decides again: a change
-// of service fails no request (CERT-8), and one that was removed is a 404.
-func isMoved(err error) bool {
-	var refused *refusal
-	return errors.As(err, &refused) && refused == clusterMoved
-}
-
-// sentCredential is what a decision takes out of a request.
-type sentCredential struct{ authorization, protocols []string }
-
-func credentialOf(r *http.Request) sentCredential {
-	return sentCredential{r.Header["Authorization"], r.Header["Sec-Websocket-Protocol"]}
-}
-
-func (c sentCredential) restore(r *http.Request) {
-	if c.authorization != nil {
-		r.Header["Authorization"] = c.authorization
+// nameOf finds the cluster a request is for.
+func (h *Handler) nameOf(r *http.Request) request.Name {
+	if !strings.Contains(h.Cluster, "{") {
+		return h.name
 	}
-	if c.protocols != nil {
-		r.Header["Sec-Websocket-Protocol"] = c.protocols
+	repl := replacerOf(r)
+	if repl == nil {
+		return request.Name{}
 	}
+	key, _ := parseClusterName(repl.ReplaceAll(h.Cluster, ""))
+	return request.Name{Key: key}
 }
 
-// answerFailure turns what next returned instead of a response into a Status.
-func (h *Handler) answerFailure(a *auditor, r *http.Request, d *decision, err error) error {
-	var refused *refusal
-	switch {
-	case err == nil:
-		refused = badGateway("not_relayed", "the proxy is not configured to relay this request: a reverse_proxy with the proxyauth transport must follow")
-	case isBodyTooLarge(err):
-		refused = bodyTooLarge()
-	case r.Context().Err() != nil:
-		a.WriteHeader(statusClientClosedRequest)
-		return nil
-	case !errors.As(err, &refused):
-		// Not from the transport of this project: another handler stands between.
-		refused = describeFailure(err)
-	}
-	h.logDetail("relaying the request", d.cluster, refused)
-	return a.refuse(refused, r)
+// constantName reads a cluster without placeholders; without one at all, the
+// path names it.
+func constantName(cluster string) request.Name {
+	key, _ := parseClusterName(cluster)
+	return request.Name{InPath: cluster == "", Key: key}
 }
 
-// logDetail logs what the client is not told: addresses of the proxy's network.
-func (h *Handler) logDetail(doing string, c *cluster, refused *refusal) {
-	if refused.detail != "" {
-		h.logger.Warn(doing, zap.Stringer("cluster", c.spec.Key),
-			zap.String("reason", refused.audit), zap.String("detail", refused.detail))
-	}
+func replacerOf(r *http.Request) *caddy.Replacer {
+	repl, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	return repl
 }
 
-// statusClientClosedRequest is what Caddy records when the client left.
-const statusClientClosedRequest = 499
+// clientIP is the address Caddy settled on from the peer and trusted_proxies,
+// without the zone of an IPv6 address.
+func clientIP(ctx context.Context) string {
+	ip, _ := caddyhttp.GetVar(ctx, caddyhttp.ClientIPVarKey).(string)
+	ip, _, _ = strings.Cut(ip, "%")
+	return ip
+}
 
 // isBodyTooLarge recognises the limit of Caddy's request_body handler.
 func isBodyTooLarge(err error) bool {
-	var limit *http.MaxBytesError
-	if errors.As(err, &limit) {
+	if request.IsBodyTooLarge(err) {
 		return true
 	}
 	var herr caddyhttp.HandlerError
 	return errors.As(err, &herr) && herr.StatusCode == http.StatusRequestEntityTooLarge
-}
-
-// clusterOf finds the cluster a request names and what is left of its path,
-// both from the bytes the client sent (URL-1, URL-2).
-func (h *Handler) clusterOf(r *http.Request, rawPath string) (key k8swatch.Key, rest string, ok bool) {
-	if h.Cluster == "" {
-		return splitClusterPath(rawPath)
-	}
-	name := h.Cluster
-	if strings.Contains(name, "{") {
-		repl, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-		if repl == nil {
-			return key, "", false
-		}
-		name = repl.ReplaceAll(name, "")
-	}
-	key, ok = parseClusterName(name)
-	if rawPath == "" {
-		rawPath = "/"
-	}
-	return key, rawPath, ok
 }
 
 // parseClusterName reads <namespace>/<name>.

@@ -57,7 +57,7 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 		switch {
 		case caddy.Exiting():
 			return plain(w, http.StatusServiceUnavailable, "stopping")
-		case h.app.runtime.load() == nil:
+		case h.app.runtime.Snapshot() == nil:
 			return plain(w, http.StatusServiceUnavailable, "the first list of clusters has not been read")
 		}
 		return plain(w, http.StatusOK, "ok")

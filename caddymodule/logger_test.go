@@ -21,8 +21,8 @@ import (
 // level there is; the rest of what it has to say is.
 func TestKlogWritesNoBodies(t *testing.T) {
 	core, logs := observer.New(zapcore.DebugLevel)
-	before := liveLogger.Swap(zap.New(core))
-	t.Cleanup(func() { liveLogger.Store(before) })
+	before := process.Log.Swap(zap.New(core))
+	t.Cleanup(func() { process.Log.Swap(before) })
 
 	const sent, received = "c2VudC1zZWNyZXQ=", "cmVjZWl2ZWQtc2VjcmV0"
 	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -2,9 +2,6 @@ package caddymodule
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -15,6 +12,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/request"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 	hubsource "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/source/hub"
 )
@@ -28,46 +27,13 @@ const (
 	audienceOff     = "off"
 )
 
-// impersonationPolicy is what happens to Impersonate-* headers (ID-6).
-type impersonationPolicy string
-
-const (
-	impersonationStrip   impersonationPolicy = "strip"
-	impersonationDeny    impersonationPolicy = "deny"
-	impersonationForward impersonationPolicy = "forward"
-)
-
-// runtimeOptions are the options that shape the runtime. Configurations with
-// the same options share one; every field is in its key.
-type runtimeOptions struct {
-	Directory           string
-	Kubernetes          *KubernetesSource
-	Namespace           string
-	AllowedModes        []v1.UpstreamMode
-	AudienceValidation  string
-	ReferenceNamespaces []string
-	UpstreamClientTTL   time.Duration
-	TokenCacheTTL       time.Duration
-	ProbeInterval       time.Duration
-}
-
-func (o runtimeOptions) key() string {
-	b, err := json.Marshal(o)
-	if err != nil {
-		// Strings and numbers always marshal.
-		panic(err)
-	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
-}
-
 // table lists the options of the global option proxyauth, in the order of their
 // names. The values to use go to o, and to fields of the app where they belong
 // to this configuration alone.
 //
 // A new option is a field of App with its documentation, a row here, a row in
 // docs/reference.md, and its use. Tests hold the three lists to each other.
-func (a *App) table(o *runtimeOptions) []option {
+func (a *App) table(o *serving.Options) []option {
 	return []option{
 		{
 			name: "allowed_modes", value: set(&a.AllowedModes, &o.AllowedModes), check: checkModes,
@@ -83,8 +49,8 @@ func (a *App) table(o *runtimeOptions) []option {
 		{name: "disable_validation", planned: true},
 		{
 			name: "impersonation", value: text(&a.Impersonation, &a.impersonation),
-			check:    oneOf(string(impersonationStrip), string(impersonationDeny), string(impersonationForward)),
-			fallback: string(impersonationStrip),
+			check:    oneOf(string(request.ImpersonationStrip), string(request.ImpersonationDeny), string(request.ImpersonationForward)),
+			fallback: string(request.ImpersonationStrip),
 		},
 		{name: "kubernetes", block: &block{
 			open: func() []option {
@@ -121,11 +87,11 @@ func (a *App) table(o *runtimeOptions) []option {
 }
 
 // kubernetesTable lists the options of the block kubernetes, if there is one.
-func (a *App) kubernetesTable(o *runtimeOptions) []option {
+func (a *App) kubernetesTable(o *serving.Options) []option {
 	if a.Kubernetes == nil {
 		return nil
 	}
-	given, used := a.Kubernetes, new(KubernetesSource)
+	given, used := a.Kubernetes, new(serving.HubOptions)
 	o.Kubernetes = used
 	return []option{
 		{name: "kubeconfig", value: text(&given.Kubeconfig, &used.Kubeconfig)},
@@ -142,21 +108,17 @@ func (a *App) kubernetesTable(o *runtimeOptions) []option {
 	}
 }
 
-// electionOff, in place of the name of a Lease, has this process act as the
-// leader.
-const electionOff = "off"
-
 // minTTL catches a number in JSON that was meant to be seconds: it counts
 // nanoseconds.
 const minTTL = time.Millisecond
 
 // options fills in the environment and the defaults, and checks all that can be
 // checked without asking another machine.
-func (a *App) options() (runtimeOptions, error) {
+func (a *App) options() (serving.Options, error) {
 	if err := a.checkSource(); err != nil {
-		return runtimeOptions{}, err
+		return serving.Options{}, err
 	}
-	var o runtimeOptions
+	var o serving.Options
 	err := fillOptions(a.table(&o))
 	if a.Kubernetes != nil {
 		err = errors.Join(err, checkKubeconfig(a.Kubernetes.Kubeconfig))

@@ -7,19 +7,20 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
 // Section 15: defaults, then the environment, then the option.
 func TestOptions(t *testing.T) {
 	dir := t.TempDir()
-	defaults := runtimeOptions{
+	defaults := serving.Options{
 		Directory: dir, Namespace: "proxyauth",
 		AllowedModes:       []v1.UpstreamMode{v1.ModePassthrough},
 		AudienceValidation: "enforce",
 		UpstreamClientTTL:  300 * time.Second, TokenCacheTTL: 30 * time.Second, ProbeInterval: time.Minute,
 	}
-	with := func(change func(*runtimeOptions)) runtimeOptions {
+	with := func(change func(*serving.Options)) serving.Options {
 		o := defaults
 		change(&o)
 		return o
@@ -27,7 +28,7 @@ func TestOptions(t *testing.T) {
 	for name, tc := range map[string]struct {
 		app  App
 		env  map[string]string
-		want runtimeOptions
+		want serving.Options
 	}{
 		"defaults": {want: defaults},
 		"environment": {
@@ -35,7 +36,7 @@ func TestOptions(t *testing.T) {
 				"POD_NAMESPACE": "pods", "OIDC_AUDIENCE_VALIDATION": "warn",
 				"PROXY_UPSTREAM_CLIENT_TTL": "60", "OIDC_TOKEN_CACHE_TTL": "10s",
 			},
-			want: with(func(o *runtimeOptions) {
+			want: with(func(o *serving.Options) {
 				o.Namespace, o.AudienceValidation = "pods", "warn"
 				o.UpstreamClientTTL, o.TokenCacheTTL = time.Minute, 10*time.Second
 			}),
@@ -43,13 +44,13 @@ func TestOptions(t *testing.T) {
 		"the option wins over the environment": {
 			app: App{Namespace: "own", AudienceValidation: "off", TokenCacheTTL: "1s"},
 			env: map[string]string{"POD_NAMESPACE": "pods", "OIDC_AUDIENCE_VALIDATION": "warn", "OIDC_TOKEN_CACHE_TTL": "nonsense"},
-			want: with(func(o *runtimeOptions) {
+			want: with(func(o *serving.Options) {
 				o.Namespace, o.AudienceValidation, o.TokenCacheTTL = "own", "off", time.Second
 			}),
 		},
 		"lists are sets": {
 			app: App{AllowedModes: []string{"Passthrough", "FrontProxy", "Passthrough"}, ReferenceNamespaces: []string{"b", "a", "b"}},
-			want: with(func(o *runtimeOptions) {
+			want: with(func(o *serving.Options) {
 				o.AllowedModes = []v1.UpstreamMode{v1.ModeFrontProxy, v1.ModePassthrough}
 				o.ReferenceNamespaces = []string{"a", "b"}
 			}),
@@ -68,7 +69,7 @@ func TestOptions(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
-			if got.key() == with(func(o *runtimeOptions) { o.Namespace = "another" }).key() {
+			if got.Key() == with(func(o *serving.Options) { o.Namespace = "another" }).Key() {
 				t.Error("other options have the same key")
 			}
 		})

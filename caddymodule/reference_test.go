@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
 )
 
 // optionRow is a row of the table of section 15.
@@ -41,7 +43,7 @@ func referenceOptions(t *testing.T) map[string]optionRow {
 
 // tables are those of the app and of its blocks.
 func tables() []option {
-	var o runtimeOptions
+	var o serving.Options
 	all := (&App{}).table(&o)
 	for _, row := range all {
 		if row.block != nil {

@@ -2,7 +2,6 @@ package caddymodule
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -67,8 +66,8 @@ func writeCluster(t *testing.T, dir, name, url string) {
 // openWatch opens a stream of a running cluster, as the transport does.
 func openWatch(t *testing.T, name string) *http.Response {
 	t.Helper()
-	c := currentRuntime().clusters()[k8swatch.Key{Namespace: "team-a", Name: name}]
-	if c == nil || c.streams == nil {
+	c := process.Current().Snapshot().Clusters[k8swatch.Key{Namespace: "team-a", Name: name}]
+	if c == nil || c.Relay.Streams == nil {
 		t.Fatalf("no cluster %s is running", name)
 	}
 	r, w := io.Pipe()
@@ -81,7 +80,7 @@ func openWatch(t *testing.T, name string) *http.Response {
 			}
 		}
 	}()
-	c.streams.Track(res, upstream.Options{Kind: upstream.Watch})
+	c.Relay.Streams.Track(res, upstream.Options{Kind: upstream.Watch})
 	return res
 }
 
@@ -109,13 +108,6 @@ func mustEnd(t *testing.T, res *http.Response) {
 	}
 }
 
-// runtimesInUse counts the runtimes that are held, started or not.
-func runtimesInUse() int {
-	n := 0
-	runtimes.Range(func(any, any) bool { n++; return true })
-	return n
-}
-
 // STREAM-1: a configuration that fails to start changes nothing, whichever of
 // its apps had already started: neither the streams nor the clusters of the
 // one that goes on serving.
@@ -127,7 +119,7 @@ func TestFailedReload(t *testing.T) {
 	}
 	defer busy.Close()
 	mustLoad(t, directoryOf(t, "a"), "127.0.0.1:0")
-	serving := currentRuntime()
+	serving := process.Current()
 	before := openWatch(t, "a")
 	mustFlow(t, before)
 
@@ -137,90 +129,23 @@ func TestFailedReload(t *testing.T) {
 		if err := load(other, busy.Addr().String()); err == nil || !strings.Contains(err.Error(), "in use") {
 			t.Fatalf("the address is in use, but Caddy says: %v", err)
 		}
-		if currentRuntime() != serving {
+		if process.Current() != serving {
 			t.Fatal("the runtime that serves is not the current one")
 		}
 	}
 	mustFlow(t, before)
 	after := openWatch(t, "a")
 	mustFlow(t, after)
-	if n := runtimesInUse(); n != 1 {
+	if n := process.Runtimes(); n != 1 {
 		t.Errorf("%d runtimes are in use, want 1", n)
 	}
 
 	mustLoad(t, other, "127.0.0.1:0")
 	mustEnd(t, before)
 	mustEnd(t, after)
-	if n := runtimesInUse(); n != 1 || currentRuntime() == serving {
+	if n := process.Runtimes(); n != 1 || process.Current() == serving {
 		t.Errorf("%d runtimes are in use, want the new one alone", n)
 	}
-}
-
-// A configuration can still fail when its apps have started (its remote admin
-// endpoint, its config loader): the runtime before it serves again, with the
-// streams that it had.
-func TestRuntimeServesAgain(t *testing.T) {
-	t.Cleanup(func() { _ = caddy.Stop() })
-	mustLoad(t, directoryOf(t, "a"), "127.0.0.1:0")
-	serving := currentRuntime()
-
-	options := serving.options
-	options.Directory = directoryOf(t, "b")
-	other, err := acquireRuntime(options.key(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := other.start(); err != nil {
-		t.Fatal(err)
-	}
-	other.takeOver()
-	if currentRuntime() != other {
-		t.Error("the runtime that took over does not serve")
-	}
-	if err := releaseRuntime(options.key()); err != nil {
-		t.Fatal(err)
-	}
-	if currentRuntime() != serving {
-		t.Fatal("the runtime before it does not serve again")
-	}
-	waitFlow(t, "a")
-}
-
-// waitFlow waits until new streams of a cluster do not end at once.
-func waitFlow(t *testing.T, name string) {
-	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		res := openWatch(t, name)
-		if n, err := io.CopyN(io.Discard, res.Body, 1<<10); err == nil {
-			return
-		} else if !errors.Is(err, io.EOF) || time.Now().After(deadline) {
-			t.Fatalf("new streams end at once (%d bytes): %v", n, err)
-		}
-	}
-}
-
-// While a configuration starts, the runtime in force follows its own clusters:
-// that must not end what the new one has prepared.
-func TestTakeOverAfterAChange(t *testing.T) {
-	t.Cleanup(func() { _ = caddy.Stop() })
-	mustLoad(t, directoryOf(t, "a"), "127.0.0.1:0")
-	serving := currentRuntime()
-
-	options := serving.options
-	options.Directory = t.TempDir()
-	writeCluster(t, options.Directory, "a", "https://127.0.0.1:2")
-	other, err := acquireRuntime(options.key(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = releaseRuntime(options.key()) })
-	if err := other.start(); err != nil {
-		t.Fatal(err)
-	}
-	openStreams.follow(serving)
-	other.takeOver()
-	waitFlow(t, "a")
 }
 
 // The log of what outlives a configuration goes to the configuration in force,
@@ -234,12 +159,12 @@ func TestFailedReloadKeepsTheLog(t *testing.T) {
 	defer busy.Close()
 	dir := directoryOf(t, "a")
 	mustLoad(t, dir, "127.0.0.1:0")
-	want := liveLogger.Load()
+	want := process.Log.Current()
 	for range 8 {
 		if err := load(dir, busy.Addr().String()); err == nil {
 			t.Fatal("the address is in use, but Caddy starts")
 		}
-		if liveLogger.Load() != want {
+		if process.Log.Current() != want {
 			t.Fatal("the log goes to a configuration that is not in force")
 		}
 	}

@@ -74,12 +74,12 @@ func (g *CertGetter) Provision(ctx caddy.Context) error {
 		return fmt.Errorf("get_certificate proxyauth: %w", err)
 	}
 	g.app = app
-	if source, ok := app.runtime.source.(interface{ Follow(name string) }); ok {
+	if source, ok := app.runtime.Source().(interface{ Follow(name string) }); ok {
 		source.Follow(g.Secret)
 	}
-	key := app.runtime.options.Namespace + "/" + g.Secret
+	key := app.runtime.Options().Namespace + "/" + g.Secret
 	value, _, err := servingCertificates.LoadOrNew(key, func() (caddy.Destructor, error) {
-		logger := zap.New(liveCore{}).Named("proxyauth.certificate").With(zap.String("secret", key))
+		logger := zap.New(process.Log).Named("proxyauth.certificate").With(zap.String("secret", key))
 		return &servingCertificate{Holder: servingcert.New(logger), logger: logger}, nil
 	})
 	if err != nil {
@@ -107,7 +107,7 @@ func (g *CertGetter) Cleanup() error {
 // policy's other managers.
 func (g *CertGetter) GetCertificate(_ context.Context, hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	runtime := g.app.runtime
-	cert, err := g.serving.Certificate(runtime.source.Secret(runtime.options.Namespace, g.Secret))
+	cert, err := g.serving.Certificate(runtime.Source().Secret(runtime.Options().Namespace, g.Secret))
 	if err != nil {
 		g.serving.logFailure(err)
 		return nil, fmt.Errorf("the Secret %s gives no certificate: %w", g.poolKey, err)

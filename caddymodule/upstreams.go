@@ -1,10 +1,13 @@
 package caddymodule
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/request"
 )
 
 func init() {
@@ -27,6 +30,34 @@ func (Upstreams) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
+var errOtherTransport = errors.New("dynamic upstreams proxyauth need transport proxyauth: another one would send what clients say of their identity")
+
+// Provision looks at the reverse_proxy around it (CONF-1). A wrong transport is
+// refused with the configuration, static upstreams are refused with a 502 on each
+// request.
+func (u *Upstreams) Provision(ctx caddy.Context) error {
+	parent := parentProxy(ctx)
+	if parent == nil {
+		return nil
+	}
+	if _, ok := parent.Transport.(*Transport); !ok {
+		return errOtherTransport
+	}
+	u.besideStatic = len(parent.Upstreams) > 0
+	return nil
+}
+
+// parentProxy is the reverse_proxy that is being provisioned.
+func parentProxy(ctx caddy.Context) *reverseproxy.Handler {
+	modules := ctx.Modules()
+	for i := len(modules) - 1; i >= 0; i-- {
+		if h, ok := modules[i].(*reverseproxy.Handler); ok {
+			return h
+		}
+	}
+	return nil
+}
+
 // nowhere stands for an upstream that the transport will refuse. With an error
 // Caddy would go on with the static upstreams, or answer 503 without a word.
 const nowhere = "misconfigured.invalid:443"
@@ -34,14 +65,18 @@ const nowhere = "misconfigured.invalid:443"
 // GetUpstreams returns the one upstream of the request, and notes it in the
 // decision so that the transport recognises it.
 func (u *Upstreams) GetUpstreams(r *http.Request) ([]*reverseproxy.Upstream, error) {
-	d, ok := r.Context().Value(decisionKey{}).(*decision)
-	if !ok || u.besideStatic {
+	d := request.DecisionOf(r.Context())
+	if d == nil || u.besideStatic {
 		return []*reverseproxy.Upstream{{Dial: nowhere}}, nil
 	}
 	// Caddy writes into the value, so each request needs its own.
-	d.upstream = &reverseproxy.Upstream{Dial: d.cluster.spec.Target.Address}
-	return []*reverseproxy.Upstream{d.upstream}, nil
+	named := &reverseproxy.Upstream{Dial: d.Cluster.Spec.Target.Address}
+	d.Upstream = named
+	return []*reverseproxy.Upstream{named}, nil
 }
 
-// Interface guard.
-var _ reverseproxy.UpstreamSource = (*Upstreams)(nil)
+// Interface guards.
+var (
+	_ caddy.Provisioner           = (*Upstreams)(nil)
+	_ reverseproxy.UpstreamSource = (*Upstreams)(nil)
+)

@@ -1,0 +1,95 @@
+package serving
+
+import (
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+)
+
+// requestCounts counts the requests of one object by status code. Its clusters
+// share it, and clusterCollector tells those of the clusters in force: what a
+// request counts that outlives its object goes with the object. In a registry
+// of series such a request would make one anew, for ever, and whoever may create
+// objects could make any number of them. The zero value is ready for use.
+type requestCounts struct {
+	// byCode holds an *atomic.Uint64 for each label of codeLabel.
+	byCode sync.Map
+}
+
+// requestsOf returns the counts for a compiled object, those of the version
+// before it or of the runtime before this one.
+func (rt *Runtime) requestsOf(spec *k8swatch.Cluster, old *Cluster) *requestCounts {
+	if old != nil {
+		return old.requests
+	}
+	if before := rt.process.Current(); before != nil && before != rt {
+		if c := before.clusters()[spec.Key]; c != nil && c.Spec.UID == spec.UID {
+			return c.requests
+		}
+	}
+	return new(requestCounts)
+}
+
+// CountRequest counts an answer; c is the cluster that served the request, nil
+// for none. One that is gone by now, in favour of another of its name perhaps,
+// counts as unknown.
+func (rt *Runtime) CountRequest(c *Cluster, code int, elapsed time.Duration) {
+	counts := &rt.process.unknown
+	if c != nil {
+		if now := rt.clusters()[c.Spec.Key]; now != nil && now.Spec.UID == c.Spec.UID {
+			counts = now.requests
+		}
+	}
+	counts.add(code)
+	rt.process.Metrics.RequestDuration.Observe(elapsed.Seconds())
+}
+
+func (n *requestCounts) add(code int) {
+	label := codeLabel(code)
+	count, ok := n.byCode.Load(label)
+	if !ok {
+		count, _ = n.byCode.LoadOrStore(label, new(atomic.Uint64))
+	}
+	count.(*atomic.Uint64).Add(1)
+}
+
+func (n *requestCounts) collect(ch chan<- prometheus.Metric, desc *prometheus.Desc, namespace, name string) {
+	n.byCode.Range(func(label, count any) bool {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue,
+			float64(count.(*atomic.Uint64).Load()), namespace, name, label.(string))
+		return true
+	})
+}
+
+// StatusClientClosedRequest is what Caddy records when the client left.
+const StatusClientClosedRequest = 499
+
+// codeLabel is the status code, or "other" for one that HTTP does not know:
+// an apiserver must not choose how many series there are.
+func codeLabel(code int) string {
+	if http.StatusText(code) == "" && code != StatusClientClosedRequest && code != 0 {
+		return "other"
+	}
+	return strconv.Itoa(code)
+}
+
+// sourceOf is the network of a client, for limits: the owner of one IPv6 address
+// has the /64 around it.
+func sourceOf(ip string) string {
+	address, err := netip.ParseAddr(ip)
+	if err != nil || address.Unmap().Is4() {
+		return ip
+	}
+	network, err := address.Prefix(64)
+	if err != nil {
+		return ip
+	}
+	return network.String()
+}

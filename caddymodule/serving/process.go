@@ -1,0 +1,102 @@
+package serving
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"go.uber.org/zap"
+)
+
+// Process is everything that this product has once a process. It outlives
+// every configuration. Make it with NewProcess.
+type Process struct {
+	// Metrics are counted by all runtimes; each configuration registers them.
+	Metrics *Metrics
+	// Log writes to the log of the configuration in force.
+	Log *LiveLog
+	// Connections are the clients' connections of all configurations.
+	Connections *Connections
+
+	logger   *zap.Logger
+	clientIP func(context.Context) string
+
+	runtimes  pool[*Runtime]
+	elections pool[*election]
+	streams   *streamGroups
+	shutdown  shutdown
+	// unknown counts the requests that no cluster served: the names in them are
+	// the client's to choose.
+	unknown requestCounts
+
+	mu sync.Mutex
+	// inForce lists the runtimes of the configurations that have come into
+	// force, the newest last. There are two only while a reload replaces one by
+	// the other.
+	inForce []*Runtime
+}
+
+// NewProcess makes a Process. clientIP is the address of the client that sent
+// the request with a context, without the zone of an IPv6 address.
+func NewProcess(log *LiveLog, clientIP func(context.Context) string) *Process {
+	p := &Process{
+		Log:         log,
+		Connections: newConnections(),
+		logger:      zap.New(log).Named("proxyauth"),
+		clientIP:    clientIP,
+		streams:     newStreamGroups(),
+	}
+	p.Metrics = newMetrics(p)
+	return p
+}
+
+// Acquire finds or makes the runtime of these options. It does no I/O. Each
+// Acquire needs one Release.
+func (p *Process) Acquire(o Options) (*Runtime, error) {
+	return p.runtimes.acquire(o.Key(), func() (*Runtime, error) { return newRuntime(p, o) })
+}
+
+// Release ends the runtime when no configuration uses it any more.
+func (p *Process) Release(rt *Runtime) {
+	if p.runtimes.release(rt.options.Key()) {
+		rt.end()
+	}
+}
+
+// Runtimes is how many runtimes are in use, started or not.
+func (p *Process) Runtimes() int { return p.runtimes.size() }
+
+// Current is the runtime that serves new requests, or nil.
+func (p *Process) Current() *Runtime {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.inForce) == 0 {
+		return nil
+	}
+	return p.inForce[len(p.inForce)-1]
+}
+
+func (p *Process) putInForce(rt *Runtime) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !slices.Contains(p.inForce, rt) {
+		p.inForce = append(p.inForce, rt)
+	}
+}
+
+func (p *Process) takeOutOfForce(rt *Runtime) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inForce = slices.DeleteFunc(p.inForce, func(other *Runtime) bool { return other == rt })
+}
+
+// updateLeadership has every runtime look whether it leads: another one serves
+// now.
+func (p *Process) updateLeadership() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, rt := range p.inForce {
+		rt.inForce.Store(i == len(p.inForce)-1)
+		rt.updateLeadership()
+	}
+}

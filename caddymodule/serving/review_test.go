@@ -1,0 +1,205 @@
+package serving
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
+)
+
+// AUTH-8: only a 401 of the apiserver is a 401 to the caller; a fault that keeps every
+// caller from an answer is told apart from one that concerns one caller.
+func TestReviewError(t *testing.T) {
+	for name, tt := range map[string]struct {
+		code  int
+		err   error
+		want  int
+		text  string
+		fault bool
+	}{
+		"refused":     {code: 401, want: 401, text: "the cluster's apiserver refuses the token"},
+		"forbidden":   {code: 403, want: 503, text: "system:basic-user"},
+		"not served":  {code: 404, want: 503, text: "does not serve selfsubjectreviews", fault: true},
+		"throttled":   {code: 429, want: 503, text: "too many requests", fault: true},
+		"failing":     {code: 500, want: 503, text: "with 500", fault: true},
+		"overloaded":  {code: 503, want: 503, text: "with 503", fault: true},
+		"redirecting": {code: 302, want: 502, text: "with 302", fault: true},
+		"a bad code":  {code: 400, want: 502, text: "with 400", fault: true},
+		"200":         {code: 200, want: 502, text: "with 200", fault: true},
+		"anonymous":   {code: 201, err: probe.ErrAnonymous, want: 503, text: "removes the Authorization header", fault: true},
+		"no review":   {code: 201, err: probe.ErrNoReview, want: 502, text: "did not answer a SelfSubjectReview with one", fault: true},
+		"down":        {err: &net.OpError{Op: "dial", Err: errors.New("refused")}, want: 502, text: "cannot be reached", fault: true},
+		"another CA":  {err: x509.UnknownAuthorityError{}, want: 502, text: "cannot be verified", fault: true},
+		"too slow":    {err: context.DeadlineExceeded, want: 502, text: "did not answer in time", fault: true},
+		"broken":      {err: io.ErrUnexpectedEOF, want: 502, text: "the connection to the cluster's apiserver failed", fault: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := reviewError(tt.code, tt.err)
+			var (
+				refused    *authn.Unauthenticated
+				unreviewed *Unreviewed
+			)
+			code := 0
+			switch {
+			case errors.As(err, &refused):
+				code = http.StatusUnauthorized
+			case errors.As(err, &unreviewed) && unreviewed.BadGateway:
+				code = http.StatusBadGateway
+			case unreviewed != nil:
+				code = http.StatusServiceUnavailable
+			}
+			if code != tt.want || !strings.Contains(err.Error(), tt.text) {
+				t.Errorf("%d %q", code, err)
+			}
+			var f idp.Fault
+			if errors.As(err, &f) != tt.fault {
+				t.Errorf("a fault of the apiserver: %t", !tt.fault)
+			}
+		})
+	}
+	if err := reviewError(http.StatusCreated, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// reviewing is a reviewer that asks a server with this handler.
+func reviewing(t *testing.T, handler http.HandlerFunc) *reviewer {
+	t.Helper()
+	s := httptest.NewUnstartedServer(handler)
+	s.EnableHTTP2 = true
+	s.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	base, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	pair := upstream.New(upstream.Config{Target: k8swatch.Target{Address: base.Host, Host: base.Host}, ServerName: "example.com", RootCAs: roots})
+	t.Cleanup(pair.Retire)
+	return &reviewer{pair: pair, base: base, limits: idp.NewLimiter(time.Now, nil)}
+}
+
+const reviewOfAlice = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview","status":{"userInfo":{"username":"alice","groups":["dev"]}}}`
+
+// AUTH-8: a flood of unknown tokens is no flood at the apiserver, and shuts out no
+// known caller. A token that the apiserver is not asked about is no 401.
+func TestReviewFlood(t *testing.T) {
+	var asked atomic.Int64
+	r := reviewing(t, func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if r.Header.Get("Authorization") != "Bearer good" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+		io.WriteString(w, reviewOfAlice)
+	})
+	mustKnow := func() {
+		t.Helper()
+		if got, err := r.review(t.Context(), "good"); err != nil || got.Name != "alice" || len(got.Groups) != 1 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+	}
+	mustKnow()
+	// More at a time than wait for their turn.
+	const workers, each = 100, 35
+	var refused, limited atomic.Int64
+	var wait sync.WaitGroup
+	began := time.Now()
+	for n := range workers {
+		wait.Go(func() {
+			for i := range each {
+				_, err := r.review(t.Context(), fmt.Sprint("random-", n, "-", i))
+				var (
+					bad   *authn.Unauthenticated
+					other *Unreviewed
+				)
+				switch {
+				case errors.As(err, &bad):
+					refused.Add(1)
+				case errors.As(err, &other) && !other.BadGateway && strings.Contains(other.Message, "too many tokens were refused lately"):
+					limited.Add(1)
+				default:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	mustKnow()
+	// 2,000 at once and 100 a second, of which 40 wait.
+	seconds := int64(time.Since(began)/time.Second + 1)
+	t.Logf("%d tokens in %v: %d refused, %d not asked about", workers*each, time.Since(began), refused.Load(), limited.Load())
+	if n := refused.Load(); n < 2000 || n > 2040+100*seconds || n+limited.Load() != workers*each || asked.Load() != n+2 {
+		t.Errorf("%d reviews, %d refused in %d seconds", asked.Load(), n, seconds)
+	}
+}
+
+// An apiserver that fails is asked a few times a second, says the same to all
+// meanwhile, and is believed as soon as it is back. One caller that may not
+// review does not count as that.
+func TestReviewFaults(t *testing.T) {
+	var asked atomic.Int64
+	var code atomic.Int64
+	r := reviewing(t, func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(int(code.Load()))
+		io.WriteString(w, reviewOfAlice)
+	})
+	ask := func(token string) *Unreviewed {
+		t.Helper()
+		_, err := r.review(t.Context(), token)
+		var refused *Unreviewed
+		if err != nil && !errors.As(err, &refused) {
+			t.Fatal(err)
+		}
+		return refused
+	}
+	code.Store(http.StatusForbidden)
+	for i := range 50 {
+		if refused := ask(fmt.Sprint("forbidden-", i)); refused == nil || refused.Reason != "review_forbidden" {
+			t.Fatal(refused)
+		}
+	}
+	if n := asked.Load(); n != 50 {
+		t.Errorf("%d reviews for 50 callers", n)
+	}
+	code.Store(http.StatusInternalServerError)
+	asked.Store(0)
+	began := time.Now()
+	for i := range 1000 {
+		if refused := ask(fmt.Sprint("token-", i)); refused == nil || refused.BadGateway || !strings.Contains(refused.Message, "with 500") {
+			t.Fatal(refused)
+		}
+	}
+	if n, most := asked.Load(), 32+5*int64(time.Since(began)/time.Second+1); n > most {
+		t.Errorf("a failing apiserver was asked %d times, want at most %d", n, most)
+	}
+	code.Store(http.StatusCreated)
+	deadline := time.Now().Add(30 * time.Second)
+	for ask("token") != nil {
+		if time.Now().After(deadline) {
+			t.Fatal("it is back, and not asked")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

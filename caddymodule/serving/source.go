@@ -1,0 +1,56 @@
+package serving
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/source/directory"
+	hubsource "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/source/hub"
+)
+
+// newSource makes the source that the options name. It does no I/O but to read
+// how the hub is reached.
+func newSource(o Options, logger *zap.Logger) (k8swatch.Source, *hub, error) {
+	if o.Kubernetes == nil {
+		source, err := directory.New(o.Directory, logger)
+		return source, nil, err
+	}
+	config, err := hubsource.LoadConfig(o.Kubernetes.Kubeconfig)
+	if err != nil {
+		// Not an error yet: a configuration can be checked elsewhere than
+		// where it is to run.
+		return absentHub{err}, nil, nil
+	}
+	source, err := hubsource.New(hubsource.Options{
+		Config:              config,
+		Namespace:           o.Namespace,
+		WatchNamespaces:     o.Kubernetes.WatchNamespaces,
+		ReferenceNamespaces: o.ReferenceNamespaces,
+		ReferenceTTL:        o.UpstreamClientTTL,
+		Logger:              logger,
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("preparing the Kubernetes source: %w", err)
+	}
+	return source, &hub{config: config, objects: source}, nil
+}
+
+// absentHub is the source of a process that has not been told where its hub is:
+// it cannot start.
+type absentHub struct{ err error }
+
+var errNoHub = errors.New("there is no hub")
+
+func (absentHub) Keys() []k8swatch.Key                             { return nil }
+func (absentHub) Object(k8swatch.Key) *k8swatch.Object             { return nil }
+func (absentHub) Secret(_, _ string) (*corev1.Secret, error)       { return nil, errNoHub }
+func (absentHub) ConfigMap(_, _ string) (*corev1.ConfigMap, error) { return nil, errNoHub }
+func (absentHub) Service(_, _ string) (*corev1.Service, error)     { return nil, errNoHub }
+
+// Run fails.
+func (a absentHub) Run(context.Context, func(...k8swatch.Change)) error { return a.err }

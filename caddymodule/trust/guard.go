@@ -1,0 +1,60 @@
+package trust
+
+import (
+	"context"
+
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+)
+
+// guard is the gate that the requests of a cluster pass, together with the
+// probe that opens it.
+type guard interface {
+	Open() bool
+	// Refused reports whether a probe, or the leader's verdict, closed it.
+	Refused() bool
+	// Check probes the apiserver while a request waits.
+	Check(context.Context) error
+	// Recheck probes it in the background.
+	Recheck()
+}
+
+// guardOf chooses the guard of a cluster: the front-proxy gate in FrontProxy
+// (TRUST-3), the client_cert gate where the relay presents client_cert (CERT-9),
+// and otherwise none.
+func guardOf(t *Trust) guard {
+	switch frontProxy := t.spec.Mode == v1.ModeFrontProxy; {
+	case frontProxy && t.gateIsCurrent():
+		return probedGate[frontProxyVerdict]{t.frontProxy, t.probe}
+	case !frontProxy && t.spec.ClientCert == nil:
+		return alwaysOpen{}
+	case !frontProxy && t.presentsClientCert():
+		return probedGate[clientCertVerdict]{t.clientCert, t.probeClientCert}
+	}
+	return alwaysClosed{}
+}
+
+// probedGate is a gate with the probe that opens it.
+type probedGate[V Verdict] struct {
+	*Gate[V]
+	ask func(context.Context) V
+}
+
+func (g probedGate[V]) Check(ctx context.Context) error { return g.Gate.Check(ctx, g.ask) }
+
+func (g probedGate[V]) Recheck() { g.Gate.Recheck(g.ask) }
+
+// alwaysOpen lets every request pass: the proxy presents no certificate.
+type alwaysOpen struct{}
+
+func (alwaysOpen) Open() bool                  { return true }
+func (alwaysOpen) Refused() bool               { return false }
+func (alwaysOpen) Check(context.Context) error { return nil }
+func (alwaysOpen) Recheck()                    {}
+
+// alwaysClosed refuses every request: there is no certificate to probe with.
+type alwaysClosed struct{}
+
+func (alwaysClosed) Open() bool                  { return false }
+func (alwaysClosed) Refused() bool               { return false }
+func (alwaysClosed) Check(context.Context) error { return nil }
+func (alwaysClosed) Recheck()                    {}

@@ -1,0 +1,99 @@
+package trust
+
+import (
+	"context"
+	"net/url"
+	"sync/atomic"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
+)
+
+// BadAddress says that the URL of an apiserver is of no use.
+const BadAddress = "the address of the apiserver cannot be parsed"
+
+// Address is the URL of a cluster's apiserver, with its path base.
+func Address(spec *k8swatch.Cluster) (*url.URL, bool) {
+	base, err := url.Parse("https://" + spec.Target.Host + spec.Target.BasePath)
+	return base, err == nil
+}
+
+// subject is what a probe is about: its verdicts hold while none of it changes.
+type subject struct{ endpoint, frontProxy, clientCert string }
+
+// subject returns what there is to ask the apiserver now; ok is false for
+// nothing.
+func (t *Trust) subject() (s subject, ok bool) {
+	if !t.spec.TargetKnown || t.reach == nil {
+		return s, false
+	}
+	s.endpoint = t.reach.endpoint
+	if t.spec.Probe {
+		s.frontProxy = t.frontProxyKey
+	}
+	if t.presentsClientCert() {
+		s.clientCert = t.clientCertKey
+	}
+	return s, true
+}
+
+// probe asks the apiserver which user it sees behind the front-proxy
+// certificate and asserted headers.
+func (t *Trust) probe(ctx context.Context) frontProxyVerdict {
+	over := t.relay
+	if t.probing != nil {
+		over = t.probing
+	}
+	base, ok := Address(t.spec)
+	if !ok {
+		return frontProxyVerdict{Trust: v1.TrustUnknown, Message: BadAddress}
+	}
+	if over == nil {
+		return frontProxyVerdict{Trust: v1.TrustUnknown, Message: "there is no certificate to present"}
+	}
+	v := probe.Check(ctx, over, base, t.settings)
+	if v.Effect() != probe.Inconclusive {
+		over.Checked()
+	}
+	return v
+}
+
+// probeClientCert asks the apiserver which user it takes client_cert for. It
+// asks over the relay's own connections: what a certificate means is decided for
+// a connection, and these present no other certificate.
+func (t *Trust) probeClientCert(ctx context.Context) clientCertVerdict {
+	base, ok := Address(t.spec)
+	if !ok {
+		return clientCertVerdict{Seen: probe.SeenUnknown, Message: BadAddress}
+	}
+	v := probe.CheckClientCert(ctx, t.relay, base)
+	if v.Effect() != probe.Inconclusive {
+		t.relay.Checked()
+	}
+	return v
+}
+
+// probeReach asks the apiserver for any answer, without a credential. Each time
+// it opens a connection of its own: TLS is part of the question.
+func (t *Trust) probeReach(ctx context.Context) k8swatch.Condition {
+	base, ok := Address(t.spec)
+	if !ok {
+		return k8swatch.Condition{Type: k8swatch.ConditionReachable, Status: k8swatch.StatusFalse,
+			Reason: k8swatch.ReasonConnectFailed, Message: BadAddress}
+	}
+	var asked atomic.Bool
+	pair := upstream.New(upstream.Config{
+		Target: t.spec.Target, ServerName: t.spec.ServerName, RootCAs: t.spec.CA,
+		AskedForCertificate: func() { asked.Store(true) },
+	})
+	defer pair.Retire()
+	return probe.Reach(ctx, pair, base, &asked)
+}
+
+// ObserveFrontProxy takes in a verdict on the front-proxy certificate.
+func (t *Trust) ObserveFrontProxy(v probe.Verdict) { t.frontProxy.Observe(v) }
+
+// ObserveClientCert takes in a verdict on client_cert.
+func (t *Trust) ObserveClientCert(v probe.CertVerdict) { t.clientCert.Observe(v) }
