@@ -94,12 +94,16 @@ func (c *someClusters) put(key k8swatch.Key, one *serving.Cluster) {
 	c.snapshot.Store(&serving.Snapshot{Clusters: all})
 }
 
-// knownBearer is an authenticator that has seen every token.
-type knownBearer struct{ result *authn.Result }
+// knownBearer is a validator that has seen every token.
+type knownBearer struct {
+	authn.Validator
+	result *authn.Result
+}
 
 func (k knownBearer) Authenticate(context.Context, string) (*authn.Result, error) {
 	return k.result, nil
 }
+func (knownBearer) AsksApiserver() bool { return false }
 
 func passthroughTo(t *testing.T, key k8swatch.Key, server *httptest.Server) *serving.Cluster {
 	t.Helper()
@@ -117,7 +121,7 @@ func passthroughTo(t *testing.T, key k8swatch.Key, server *httptest.Server) *ser
 	c := &serving.Cluster{
 		Spec:  spec,
 		Relay: serving.NewRelay(spec, upstream.NewRegistry().NewGroup()),
-		Auth:  serving.Auth{Authenticator: knownBearer{&authn.Result{Identity: &identity.Identity{Name: "alice"}}}},
+		Auth:  serving.Auth{Validator: knownBearer{result: &authn.Result{Identity: &identity.Identity{Name: "alice"}}}},
 	}
 	c.Relay.Pair = trust.Connect(spec, nil)
 	c.Trust = trust.New(spec, c.Relay.Pair, nil, nil)

@@ -11,10 +11,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
-func entry(token string) string { return protocolPrefix + encode([]byte(token)) }
+func entry(token string) string { return protocolPrefix + issuertest.Encode([]byte(token)) }
 
 // AUTH-1, AUTH-2, HDR-06.
 func TestBearer(t *testing.T) {
@@ -94,7 +95,7 @@ func TestBearer(t *testing.T) {
 		{name: "standard base64", websocket: true, reason: ReasonMalformed, protocols: lines{"a"},
 			header: http.Header{protocolHeader: {protocolPrefix + "a+b/,a"}}},
 		{name: "not UTF-8", websocket: true, reason: ReasonMalformed, protocols: lines{"a"},
-			header: http.Header{protocolHeader: {protocolPrefix + encode([]byte{0xff, 0xfe}) + ",a"}}},
+			header: http.Header{protocolHeader: {protocolPrefix + issuertest.Encode([]byte{0xff, 0xfe}) + ",a"}}},
 		{name: "UTF-8 that is no token", websocket: true, reason: ReasonMalformed, protocols: lines{"a"},
 			header: http.Header{protocolHeader: {entry("a b") + ",a"}}},
 		{name: "empty entry", websocket: true, reason: ReasonMalformed, protocols: lines{"a"},
@@ -102,7 +103,7 @@ func TestBearer(t *testing.T) {
 		{name: "bad entry next to a good bearer", websocket: true, reason: ReasonMalformed, protocols: lines{"a"},
 			header: http.Header{"Authorization": {"Bearer " + token}, protocolHeader: {protocolPrefix + ",a"}}},
 		{name: "entry in another case", websocket: true, reason: ReasonMalformed, protocols: lines{"a"},
-			header: http.Header{protocolHeader: {strings.ToUpper(protocolPrefix) + encode([]byte(token)) + ",a"}}},
+			header: http.Header{protocolHeader: {strings.ToUpper(protocolPrefix) + issuertest.Encode([]byte(token)) + ",a"}}},
 		{name: "entry under another spelling of the header", websocket: true, reason: ReasonMalformed,
 			header: http.Header{"Sec_WebSocket_Protocol": {entry(token) + ",a"}}},
 		{name: "entry on a plain request", reason: ReasonMalformed, protocols: lines{"a"},

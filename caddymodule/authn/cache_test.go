@@ -2,8 +2,6 @@ package authn
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,45 +14,55 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 )
 
-func tokenKey(token string) cacheKey {
-	return cacheKey{scope: newScope("uid", "hash"), token: sha256.Sum256([]byte(token))}
+// validatorFunc is a Validator without anything around.
+type validatorFunc func(ctx context.Context, token string) (*Result, error)
+
+func (f validatorFunc) Authenticate(ctx context.Context, token string) (*Result, error) {
+	return f(ctx, token)
+}
+func (validatorFunc) Refresh()            {}
+func (validatorFunc) Faults() []string    { return nil }
+func (validatorFunc) AsksApiserver() bool { return false }
+func (validatorFunc) Close()              {}
+
+// newTestCaching is a caching Validator over one that ask sets.
+func newTestCaching(entries int, now func() time.Time) *caching {
+	return newCaching(nil, NewCache(CacheOptions{Entries: entries, Now: now}))
 }
 
 // good is a validation that accepts until a moment.
-func good(name string, until time.Time) func(context.Context) (answer, error) {
-	return func(context.Context) (answer, error) {
-		return answer{result: &Result{Identity: &identity.Identity{Name: name}, Expires: until}, until: until}, nil
+func good(name string, until time.Time) validatorFunc {
+	return func(context.Context, string) (*Result, error) {
+		return &Result{Identity: &identity.Identity{Name: name}, Expires: until, until: until}, nil
 	}
 }
 
-func bad(err error) func(context.Context) (answer, error) {
-	return func(context.Context) (answer, error) { return answer{}, err }
+func bad(err error) validatorFunc {
+	return func(context.Context, string) (*Result, error) { return nil, err }
 }
 
 // ask authenticates through the cache and says whether it validated.
-func ask(t testing.TB, c *Cache, token string, validate func(context.Context) (answer, error)) (validated bool, result *Result, err error) {
+func ask(t testing.TB, c *caching, token string, validate validatorFunc) (validated bool, result *Result, err error) {
 	t.Helper()
-	key := tokenKey(token)
-	if result, err, ok := c.lookup(&key); ok {
-		return false, result, err
-	}
 	var ran atomic.Bool
-	result, err = c.load(t.Context(), key, func(ctx context.Context) (answer, error) {
+	c.Validator = validatorFunc(func(ctx context.Context, token string) (*Result, error) {
 		ran.Store(true)
-		return validate(ctx)
+		return validate(ctx, token)
 	})
+	result, err = c.Authenticate(t.Context(), token)
 	return ran.Load(), result, err
 }
 
 // AUTH-12: how long a verdict is remembered.
 func TestCacheTimes(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	w := newWorld(t, p.authenticator())
 	var lookups []string
-	w.cache.OnLookup = func(result string) { lookups = append(lookups, result) }
+	w.cache.options.OnLookup = func(result string) { lookups = append(lookups, result) }
 	check := func(token, name, reason string, want ...string) {
 		t.Helper()
 		lookups = nil
@@ -90,35 +98,28 @@ func TestCacheTimes(t *testing.T) {
 	check(hour, "alice", "", CacheHit)
 	w.clock.Step(time.Nanosecond)
 	check(hour, "alice", "", CacheMiss)
-	// What nobody looks into the cache for.
-	check("a.b", "", ReasonOpaque)
+	// What is refused at sight is not remembered.
+	check("a.b", "", ReasonOpaque, CacheMiss)
+	check("a.b", "", ReasonOpaque, CacheMiss)
 }
 
 // A verdict counts for one configuration only.
-func TestCacheScopes(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+func TestCacheOfTwoConfigurations(t *testing.T) {
+	p := newIDP(t, k1().JWK())
 	w := newWorld(t, p.authenticator())
 	token := w.token(t, k1(), p)
 	w.check(t, token, "alice", "")
 	other := p.authenticator()
 	other.ClaimMappings.Username = expression(`"other"`)
-	for _, cfg := range []Config{{UID: "uid-2", Hash: "hash-1"}, {UID: "uid-1", Hash: "hash-2"}, {UID: "uid-1h", Hash: "ash-1"}} {
-		a := w.make(t, cfg, other)
-		result, err := a.Authenticate(t.Context(), token)
-		if err != nil || result.Identity.Name != "other" {
-			t.Errorf("%v: got %v, %v", cfg, result, err)
-		}
-		a.Close()
-	}
+	v := w.make(t, other)
+	checkValidator(t, v, token, "other", "")
+	v.Close()
 	w.check(t, token, "alice", "")
-	if newScope("a", "bc") == newScope("ab", "c") || newScope("1:", "") == newScope("", "1:") {
-		t.Error("two configurations share a scope")
-	}
 }
 
 // A provider's fault is no verdict and not remembered here.
 func TestCacheForgetsFaults(t *testing.T) {
-	c := NewCache(10, newClock().Now)
+	c := newTestCaching(10, newClock().Now)
 	fault := &Unavailable{Fault: "x"}
 	for range 2 {
 		validated, _, err := ask(t, c, "t", bad(fault))
@@ -131,7 +132,7 @@ func TestCacheForgetsFaults(t *testing.T) {
 // A flood of bad tokens drives no good one out; neither grows without end.
 func TestCacheIsBounded(t *testing.T) {
 	now := newClock()
-	c := NewCache(100, now.Now)
+	c := newTestCaching(100, now.Now)
 	until := now.Now().Add(time.Hour)
 	for i := range 100 {
 		_, _, _ = ask(t, c, fmt.Sprint("good-", i), good("x", until))
@@ -139,16 +140,16 @@ func TestCacheIsBounded(t *testing.T) {
 	for i := range 10_000 {
 		_, _, _ = ask(t, c, fmt.Sprint("bad-", i), bad(errSignature))
 	}
-	if n := c.Len(); n != 100 {
+	if n := c.cache.Len(); n != 100 {
 		t.Errorf("%d good tokens are left, want 100", n)
 	}
-	if n := c.shards[0].refused.len(); n != 100 {
+	if n := c.cache.refused.len(); n != 100 {
 		t.Errorf("%d refusals, want 100", n)
 	}
 	for i := range 1000 {
 		_, _, _ = ask(t, c, fmt.Sprint("more-", i), good("x", until))
 	}
-	if n := c.Len(); n != 100 {
+	if n := c.cache.Len(); n != 100 {
 		t.Errorf("%d good tokens, want 100", n)
 	}
 
@@ -157,24 +158,18 @@ func TestCacheIsBounded(t *testing.T) {
 	for i := range 100 {
 		_, _, _ = ask(t, c, fmt.Sprint("large-", i), good(large, until))
 	}
-	held := c.shards[0].good
-	if held.bytes > held.maxBytes || c.Len() > held.maxBytes/len(large) {
-		t.Errorf("%d entries with %d bytes, want at most %d", c.Len(), held.bytes, held.maxBytes)
-	}
-	// One that would take the place of many is not remembered at all.
-	before := c.Len()
-	_, _, _ = ask(t, c, "huge", good(strings.Repeat("x", 60<<10), until))
-	if validated, _, _ := ask(t, c, "huge", good("x", until)); !validated || c.Len() < before {
-		t.Errorf("a huge identity was remembered (%t) or drove others out: %d entries of %d", !validated, c.Len(), before)
+	held := c.cache.good
+	if held.bytes > held.maxBytes || c.cache.Len() > held.maxBytes/len(large) {
+		t.Errorf("%d entries with %d bytes, want at most %d", c.cache.Len(), held.bytes, held.maxBytes)
 	}
 }
 
-// The shards hold what was asked for, and the count of bytes stays right.
+// The bounds hold, and the counts stay right.
 func TestCacheProperty(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		now := newClock()
 		entries := rapid.IntRange(1, 2000).Draw(rt, "entries")
-		c := NewCache(entries, now.Now)
+		c := newTestCaching(entries, now.Now)
 		for range rapid.IntRange(0, 60).Draw(rt, "steps") {
 			token := fmt.Sprint(rapid.IntRange(0, 20).Draw(rt, "token"))
 			switch rapid.IntRange(0, 3).Draw(rt, "step") {
@@ -185,60 +180,48 @@ func TestCacheProperty(t *testing.T) {
 			case 2:
 				now.Step(time.Duration(rapid.IntRange(0, 40).Draw(rt, "seconds")) * time.Second)
 			case 3:
-				key := tokenKey(token)
+				key := digest(token)
 				_, _, _ = c.lookup(&key)
 			}
 		}
-		if c.Len() > entries {
-			rt.Fatalf("%d entries of %d", c.Len(), entries)
+		if c.cache.Len() > entries {
+			rt.Fatalf("%d entries of %d", c.cache.Len(), entries)
 		}
-		for i := range c.shards {
-			s := &c.shards[i]
-			checkFairLRU(rt, s.good)
-			checkFairLRU(rt, s.refused)
-			for _, element := range s.good.entries {
-				entry := element.Value.(*fairEntry[answer])
-				if want := size(entry.value.result); entry.size != want {
-					rt.Fatalf("an entry of %d bytes is counted as %d", want, entry.size)
-				}
+		checkPool(rt, c.cache.good)
+		checkPool(rt, c.cache.refused)
+		for _, entry := range c.good.lru.Values() {
+			if want := entry.value.size(); entry.bytes != want {
+				rt.Fatalf("an entry of %d bytes is counted as %d", want, entry.bytes)
 			}
 		}
 	})
-}
-
-func TestCacheShards(t *testing.T) {
-	for entries, want := range map[int]int{1: 1, 100: 1, 511: 1, 512: 2, 2000: 4, 0: 16, 1 << 20: 16} {
-		if got := len(NewCache(entries, nil).shards); got != want {
-			t.Errorf("%d entries: %d shards, want %d", entries, got, want)
-		}
-	}
 }
 
 // Many requests with one token validate it once; the first of them leaving
 // fails no other.
 func TestSingleFlight(t *testing.T) {
 	now := newClock()
-	c := NewCache(10, now.Now)
+	c := newTestCaching(10, now.Now)
 	var validations atomic.Int64
 	entered, release := make(chan struct{}), make(chan struct{})
-	validate := func(ctx context.Context) (answer, error) {
+	c.Validator = validatorFunc(func(ctx context.Context, token string) (*Result, error) {
 		if validations.Add(1) == 1 {
 			close(entered)
 		}
 		select {
 		case <-release:
 		case <-ctx.Done():
-			return answer{}, ctx.Err()
+			return nil, ctx.Err()
 		}
 		if _, limited := ctx.Deadline(); !limited {
 			t.Error("the validation may take for ever")
 		}
-		return good("alice", now.Now().Add(time.Hour))(ctx)
-	}
+		return good("alice", now.Now().Add(time.Hour))(ctx, token)
+	})
 	first, leave := context.WithCancelCause(t.Context())
 	left := make(chan error, 1)
 	go func() {
-		_, err := c.load(first, tokenKey("t"), validate)
+		_, err := c.Authenticate(first, "t")
 		left <- err
 	}()
 	<-entered
@@ -250,7 +233,7 @@ func TestSingleFlight(t *testing.T) {
 	var wait sync.WaitGroup
 	for range 50 {
 		wait.Go(func() {
-			result, err := c.load(t.Context(), tokenKey("t"), validate)
+			result, err := c.Authenticate(t.Context(), "t")
 			if err != nil || result.Identity.Name != "alice" {
 				t.Errorf("got %v, %v", result, err)
 			}
@@ -263,20 +246,20 @@ func TestSingleFlight(t *testing.T) {
 	}
 }
 
-// A panic in a library refuses one token and ends no process.
 // The context of a request is read while the caller waits, and not when it has
 // gone: there are values in it that others change then.
 func TestSourceIsReadByTheCaller(t *testing.T) {
-	c := NewCache(0, nil)
+	c := newTestCaching(0, nil)
 	address := "10.0.0.1" // with -race, a later read would be seen
-	c.Source = func(context.Context) string { return address }
+	c.cache.options.Source = func(context.Context) string { return address }
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	ended := make(chan struct{})
-	_, err := c.load(ctx, tokenKey("token"), func(context.Context) (answer, error) {
+	c.Validator = validatorFunc(func(context.Context, string) (*Result, error) {
 		close(ended)
-		return answer{}, errMalformed
+		return nil, errMalformed
 	})
+	_, err := c.Authenticate(ctx, "token")
 	address = "10.0.0.2"
 	if !errors.Is(err, context.Canceled) && err != error(errMalformed) {
 		t.Errorf("got %v", err)
@@ -284,11 +267,12 @@ func TestSourceIsReadByTheCaller(t *testing.T) {
 	<-ended
 }
 
+// A panic in a library refuses one token and ends no process.
 func TestPanicRefuses(t *testing.T) {
-	c := NewCache(10, nil)
+	c := newTestCaching(10, nil)
 	var stack string
-	c.OnPanic = func(where []byte) { stack = string(where) }
-	_, _, err := ask(t, c, "t", func(context.Context) (answer, error) { panic("boom") })
+	c.cache.options.OnPanic = func(where []byte) { stack = string(where) }
+	_, _, err := ask(t, c, "t", func(context.Context, string) (*Result, error) { panic("boom") })
 	if !strings.Contains(stack, "cache_test.go") || strings.Contains(stack, "boom") {
 		t.Errorf("told of %q", stack)
 	}
@@ -299,24 +283,22 @@ func TestPanicRefuses(t *testing.T) {
 
 // No token is held in memory: neither as a key nor through a substring.
 func TestCacheHoldsNoToken(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	a := p.authenticator()
 	a.ClaimMappings.Username = expression(`claims.big.substring(0, 5)`)
 	w := newWorld(t, a)
 	big := "alice" + strings.Repeat("x", 30<<10)
 	w.check(t, w.token(t, k1(), p, "big", big), "alice", "")
-	for i := range w.cache.shards {
-		for _, element := range w.cache.shards[i].good.entries {
-			if n := size(element.Value.(*fairEntry[answer]).value.result); n > 2*entryOverhead {
-				t.Errorf("an entry of %d bytes", n)
-			}
+	for _, entry := range w.Validator.(*caching).good.lru.Values() {
+		if n := entry.value.size(); n > 2*entryOverhead {
+			t.Errorf("an entry of %d bytes", n)
 		}
 	}
 }
 
 // One token, its cache entry dropped over and over while requests come.
 func TestConcurrentUse(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	w := newWorld(t, p.authenticator())
 	tokens := make([]string, 4)
 	for i := range tokens {
@@ -329,7 +311,7 @@ func TestConcurrentUse(t *testing.T) {
 				if _, err := w.Authenticate(t.Context(), tokens[(i+n)%len(tokens)]); err != nil {
 					t.Error(err)
 				}
-				w.IssuerFaults()
+				w.Faults()
 				w.Refresh()
 			}
 		})
@@ -341,12 +323,11 @@ func TestConcurrentUse(t *testing.T) {
 		}
 	})
 	wait.Wait()
-	eventually(t, "the last read ends", func() bool { return !w.reading() })
 }
 
 // A cache hit allocates nothing.
 func TestHitAllocations(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	w := newWorld(t, p.authenticator())
 	token := w.token(t, k1(), p)
 	w.check(t, token, "alice", "")
@@ -357,11 +338,8 @@ func TestHitAllocations(t *testing.T) {
 
 func BenchmarkAuthenticateHit(b *testing.B) {
 	for _, size := range []int{0, 3000} {
-		p := newIDP(b, k1().jwk())
+		p := newIDP(b, k1().JWK())
 		w := newWorld(b, p.authenticator())
-		w.cache.now = time.Now
-		w.JWTAuthenticators.now = time.Now
-		w.keys.sets[keySetID{p.issuer, "", sha256.Sum256([]byte(p.ca()))}].now = time.Now
 		w.clock.SetTime(time.Now())
 		token := w.token(b, k1(), p, "exp", time.Now().Add(time.Hour).Unix(), "pad", strings.Repeat("x", size))
 		if _, err := w.Authenticate(b.Context(), token); err != nil {
@@ -390,15 +368,14 @@ func BenchmarkAuthenticateHit(b *testing.B) {
 
 // BenchmarkAuthenticateMiss validates a new token each time.
 func BenchmarkAuthenticateMiss(b *testing.B) {
-	for _, s := range []signer{k1(), {"ec", "ES256", ecKey256()}, {"ed", "EdDSA", edwards()}} {
-		b.Run(string(s.alg), func(b *testing.B) {
-			p := newIDP(b, s.jwk())
+	for _, s := range []signer{k1(), by("ec", "ES256", issuertest.EC256()), by("ed", "EdDSA", issuertest.Edwards())} {
+		b.Run(string(s.Algorithm), func(b *testing.B) {
+			p := newIDP(b, s.JWK())
 			w := newWorld(b, p.authenticator())
 			token := w.token(b, s, p)
 			b.ReportAllocs()
 			for b.Loop() {
-				_, _ = rand.Read(w.scope[:]) // so that nothing is remembered
-				if _, err := w.Authenticate(b.Context(), token); err != nil {
+				if _, err := uncached(w.Validator).Authenticate(b.Context(), token); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -408,7 +385,7 @@ func BenchmarkAuthenticateMiss(b *testing.B) {
 
 // BenchmarkRefuse is a flood of tokens that are bad in different ways.
 func BenchmarkRefuse(b *testing.B) {
-	p := newIDP(b, k1().jwk())
+	p := newIDP(b, k1().JWK())
 	w := newWorld(b, p.authenticator())
 	payload, err := json.Marshal(w.claimsOf(p))
 	if err != nil {
@@ -416,10 +393,10 @@ func BenchmarkRefuse(b *testing.B) {
 	}
 	for name, token := range map[string]string{
 		"opaque":         strings.Repeat("a", 1000),
-		"algorithm":      signer{"k1", "HS256", rsaKey1()}.sign(b, nil, payload),
+		"algorithm":      by("k1", "HS256", issuertest.RSA1()).Sign(b, nil, payload),
 		"unknown_issuer": w.token(b, k1(), p, "iss", "x"),
 		"expired":        w.token(b, k1(), p, "exp", 1),
-		"bad_signature":  w.token(b, signer{"k1", "RS256", rsaKey2()}, p),
+		"bad_signature":  w.token(b, by("k1", "RS256", issuertest.RSA2()), p),
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

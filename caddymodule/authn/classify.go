@@ -3,23 +3,20 @@ package authn
 import (
 	"bytes"
 	"encoding/base64"
-	"encoding/json"
-	"slices"
 	"strings"
-	"unicode/utf8"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/claims"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/strictjson"
 )
 
 // kind is what a bearer is, as far as can be told without verifying it
-// (AUTH-14). It decides whom the bearer may be shown to: whoever gets to see
-// a token can use it.
+// (AUTH-14). It decides which server may see the bearer: a server that sees a
+// token can use it.
 type kind int
 
 const (
 	// malformed is what looks like JOSE and cannot be read in one way only,
-	// or is no token at all. It is shown to nobody.
+	// or is no token at all. It is sent nowhere.
 	malformed kind = iota
 	// opaque is a token only its issuer can read: what is not JOSE, and a JWE
 	// whose header names no issuer.
@@ -60,7 +57,7 @@ func classify(token string) (kind, string) {
 			return malformed, ""
 		}
 	}
-	h, ok := unambiguous(decoded[0], "alg", "enc", "iss", "b64", "zip")
+	h, ok := claims.Unambiguous(decoded[0], "alg", "enc", "iss", "b64", "zip")
 	if !ok || len(h["alg"]) == 0 || h["alg"][0] != '"' {
 		return malformed, ""
 	}
@@ -75,18 +72,18 @@ func classify(token string) (kind, string) {
 
 // classifyJWS takes the issuer from the payload. One in the header must be
 // the same: some read it there.
-func classifyJWS(header claims, payload, signature []byte) (kind, string) {
-	algorithm, _ := header.text("alg")
+func classifyJWS(header claims.Claims, payload, signature []byte) (kind, string) {
+	algorithm, _ := header.Text("alg")
 	if len(signature) == 0 || strings.EqualFold(algorithm, "none") || header["enc"] != nil ||
 		header["b64"] != nil || header["zip"] != nil { // the payload is another then
 		return malformed, ""
 	}
-	p, ok := unambiguous(payload, "iss")
+	p, ok := claims.Unambiguous(payload, "iss")
 	if !ok {
 		return malformed, ""
 	}
-	issuer, ok := p.issuer()
-	claimed, ok2 := header.issuer()
+	issuer, ok := p.Issuer()
+	claimed, ok2 := header.Issuer()
 	switch {
 	case !ok || !ok2 || claimed != "" && claimed != issuer:
 		return malformed, ""
@@ -96,8 +93,8 @@ func classifyJWS(header claims, payload, signature []byte) (kind, string) {
 	return signed, issuer
 }
 
-func classifyJWE(header claims) (kind, string) {
-	issuer, ok := header.issuer()
+func classifyJWE(header claims.Claims) (kind, string) {
+	issuer, ok := header.Issuer()
 	switch {
 	case !ok || len(header["enc"]) == 0 || header["enc"][0] != '"':
 		return malformed, ""
@@ -105,22 +102,6 @@ func classifyJWE(header claims) (kind, string) {
 		return opaque, ""
 	}
 	return encrypted, issuer
-}
-
-// issuer is iss as tokens are compared by it, empty when there is none. ok is
-// false for one that is no name.
-func (c claims) issuer() (issuer string, ok bool) {
-	if c["iss"] == nil {
-		return "", true
-	}
-	if issuer, ok = c.text("iss"); !ok || issuer == "" {
-		return "", false
-	}
-	// As kube-apiserver does (OpenID Connect Core, section 15.6.2).
-	if issuer == "accounts.google.com" {
-		issuer = "https://accounts.google.com"
-	}
-	return issuer, true
 }
 
 // resemblesJSON reports whether somebody could read a part of a token as a
@@ -149,30 +130,4 @@ func decodePart(part string) ([]byte, bool) {
 	}
 	decoded, err := base64.RawURLEncoding.Strict().DecodeString(part)
 	return decoded, err == nil
-}
-
-// unambiguous reads some members of a JSON object. ok is false unless each of
-// them stands there at most once, in exactly these letters: there are parsers
-// that ignore case, and parsers that take the first of two.
-func unambiguous(object []byte, names ...string) (found claims, ok bool) {
-	if !utf8.Valid(object) {
-		return nil, false
-	}
-	found = make(claims, len(names))
-	err := strictjson.EachMember(object, func(quoted, value []byte) bool {
-		var written string
-		if json.Unmarshal(quoted, &written) != nil {
-			return false
-		}
-		i := slices.IndexFunc(names, func(name string) bool { return strings.EqualFold(name, written) })
-		if i < 0 {
-			return true
-		}
-		if written != names[i] || found[written] != nil {
-			return false
-		}
-		found[written] = value
-		return true
-	})
-	return found, err == nil
 }

@@ -6,13 +6,15 @@ import (
 	"encoding/hex"
 	"strings"
 	"testing"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
 )
 
 // joseOf joins the base64url of the parts.
 func joseOf(parts ...string) string {
 	encoded := make([]string, len(parts))
 	for i, part := range parts {
-		encoded[i] = encode([]byte(part))
+		encoded[i] = issuertest.Encode([]byte(part))
 	}
 	return strings.Join(encoded, ".")
 }
@@ -39,7 +41,7 @@ func TestClassify(t *testing.T) {
 		{"two parts", "ory_at_abcdefgh.ijklmnop", opaque, ""},
 		{"five parts", "a.b.c.d.e", opaque, ""},
 		{"dots only", "...", opaque, ""},
-		{"JSON in one part", encode([]byte(`{"k":"v","n":"x"}`)), opaque, ""},
+		{"JSON in one part", issuertest.Encode([]byte(`{"k":"v","n":"x"}`)), opaque, ""},
 		{"too long", strings.Repeat("a", maxToken+1), malformed, ""},
 		{"not base64 in a part that is not JSON", "v1.local~x.abc", opaque, ""},
 
@@ -118,7 +120,7 @@ func TestClassify(t *testing.T) {
 // AUTH-14: the token of another issuer that lost a piece on its way is not
 // taken for one that may be passed on.
 func TestClassifyDamaged(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	w := newWorld(t, p.authenticator())
 	token := w.token(t, k1(), p)
 	header, _, _ := strings.Cut(token, ".")
@@ -167,8 +169,8 @@ func FuzzClassify(f *testing.F) {
 			t.Errorf("kind %d with issuer %q", kind, issuer)
 		}
 		read, refused := parseJWT(token)
-		if refused == nil && kind != malformed && (kind != signed || issuer != read.issuer) {
-			t.Errorf("kind %d of %q, read as a token of %q", kind, issuer, read.issuer)
+		if refused == nil && kind != malformed && (kind != signed || issuer != read.Issuer) {
+			t.Errorf("kind %d of %q, read as a token of %q", kind, issuer, read.Issuer)
 		}
 	})
 }

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/exchange"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
 // The results of an exchange, for OnExchange.
@@ -22,193 +22,146 @@ const (
 )
 
 const (
-	// renewLimit bounds an exchange while there is a token at hand, so that
-	// time is left to validate that one.
+	// renewLimit bounds an exchange while there is a token at hand, so that time
+	// is left to validate that one.
 	renewLimit = lookupLimit / 2
 	// renewPause is the least time between attempts to renew a token.
 	renewPause = 5 * time.Second
 )
 
-// ExchangingConfig says how a cluster exchanges tokens.
-type ExchangingConfig struct {
-	// UID and Hash are as in Config.
-	UID  types.UID
-	Hash string
-	// ForwardAccessToken uses the access token of an answer, the ID token is
-	// used otherwise.
-	ForwardAccessToken bool
-	// TTL is how long an exchanged token is kept whose end nobody told, at
-	// least a second (token_cache_ttl).
-	TTL time.Duration
-	// OnExchange, if not nil, is told how each exchange went: one of the
-	// Exchange constants. It must not block.
-	OnExchange func(result string)
-	// OnMisconfigured, if not nil, is told of a refusal that is about the
-	// configuration rather than the bearer, with the OAuth error, which is of
-	// a fixed list. It must not block.
-	OnMisconfigured func(code string)
-	// OnFaultChange, if not nil, is told that IssuerFaults may have changed
-	// for what an exchange gave. It must not block.
-	OnFaultChange func()
-}
-
-// Exchanging accepts the long-lived tokens of machines, next to what another
-// authenticator accepts (AUTH-14, AUTH-15). Who is asking is told by the token:
-// one that names an issuer is for the other authenticator or for nobody. All
-// others are exchanged, and what they are exchanged for is validated as any
-// token of the cluster.
+// exchanging accepts the long-lived tokens of machines, next to what another
+// validator accepts (AUTH-14, AUTH-15). The token decides: one that names an
+// issuer is for the other validator or refused. All others are exchanged, and
+// what they are exchanged for is validated as any token of the cluster.
 //
 // A bearer is exchanged once for all requests that carry it. What it was
-// exchanged for is kept until shortly before its end and validated again
-// whenever the verdict on it has lapsed. It is safe for concurrent use.
-type Exchanging struct {
-	inner inner
-	// issuers and innerScope are those of the inner one.
-	issuers    []string
-	innerScope scope
-	client     *exchange.Client
-	scope      scope
-	cache      *Cache
+// exchanged for is remembered until shortly before its end and validated again
+// whenever the verdict on it has lapsed.
+type exchanging struct {
+	// Validator is the other validator.
+	Validator
+	// issuers are those of the tokens that it accepts, where it says.
+	issuers []string
+	client  *exchange.Client
+	tokens  *memory[*exchangedToken]
+	// lastToken is what was wrong with the token that the endpoint gave last.
+	lastToken tokenFault
 
-	use        exchange.Forward
-	ttl        time.Duration
-	onExchange func(string)
-	// onMisconfigured may be nil.
-	onMisconfigured func(string)
-	unusable        unusable
+	now func() time.Time
+	// ttl is how long an exchanged token is remembered whose end is not known.
+	ttl time.Duration
+	// onExchange and onMisconfigured are those of Options for this cluster.
+	onExchange, onMisconfigured func(string)
 }
 
-// inner is what an Exchanging builds on: any validator of this package.
-type inner interface {
-	validator
-	// remembers is the scope of its verdicts on bearers.
-	remembers() scope
-	Refresh()
-	IssuerFaults() []string
-	Close()
+// newExchanging makes a validator of another one, which it closes with itself. It
+// asks nothing yet.
+func (f *Factory) newExchanging(c *k8swatch.Cluster, inner Validator) (*exchanging, error) {
+	changed := func() {
+		if f.options.OnClusterFault != nil {
+			f.options.OnClusterFault(c.Key)
+		}
+	}
+	client, err := exchange.New(c.Auth.Exchange, f.cache.now, changed)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for token_exchange: %w", err)
+	}
+	e := &exchanging{
+		Validator: inner,
+		issuers:   c.Auth.Issuers(),
+		client:    client,
+		tokens:    f.cache.exchanged.newMemory(),
+		now:       f.cache.now,
+		ttl:       max(f.options.TokenCacheTTL, time.Second),
+		lastToken: tokenFault{onChange: changed},
+
+		onExchange:      f.options.OnExchange,
+		onMisconfigured: func(string) {},
+	}
+	if e.onExchange == nil {
+		e.onExchange = func(string) {}
+	}
+	if tell := f.options.OnMisconfigured; tell != nil {
+		e.onMisconfigured = func(code string) { tell(c.Key, client.Name(), code) }
+	}
+	return e, nil
 }
 
-var errInner = errors.New("tokens cannot be exchanged for this authenticator")
-
-// NewExchanging makes an Exchanging of another authenticator of this package,
-// which it closes with itself, as it does the client. It asks nothing yet.
-func NewExchanging(cfg ExchangingConfig, authenticator Authenticator, client *exchange.Client, cache *Cache) (*Exchanging, error) {
-	in, ok := authenticator.(inner)
-	if !ok {
-		return nil, errInner
-	}
-	onExchange := cfg.OnExchange
-	if onExchange == nil {
-		onExchange = func(string) {}
-	}
-	return &Exchanging{
-		inner:      in,
-		issuers:    in.issuers(),
-		innerScope: in.remembers(),
-		client:     client,
-		// Not that of the inner one: a verdict there is on the bearer itself.
-		scope:      cache.newScope(cfg.UID, "token exchange "+cfg.Hash),
-		cache:      cache,
-		use:        exchange.Forward(cfg.ForwardAccessToken),
-		ttl:        max(cfg.TTL, time.Second),
-		onExchange: onExchange,
-
-		onMisconfigured: cfg.OnMisconfigured,
-		unusable:        unusable{onChange: cfg.OnFaultChange},
-	}, nil
-}
-
-// Authenticate has a token validated by the inner authenticator, or exchanged.
-// A token of another issuer is shown to nobody, nor is one that might be read
-// as such; where the issuers are not known (the Kubernetes validator) the
-// inner authenticator decides, and the provider of the exchange still sees
-// none of them.
-func (e *Exchanging) Authenticate(ctx context.Context, token string) (*Result, error) {
-	// What is remembered went the right way when it was new.
-	key := cacheKey{scope: e.scope, token: digest(token)}
-	if result, err, ok := e.cache.recall(&key); ok {
-		return result, err
-	}
-	direct := cacheKey{scope: e.innerScope, token: key.token}
-	if result, err, ok := e.cache.recall(&direct); ok {
-		return result, err
-	}
+// Authenticate has a token validated by the other validator, or exchanged. A
+// token of another issuer is sent nowhere, nor is one that might be read as such;
+// where the apiserver is asked, which alone knows its issuers, the other validator
+// decides, and the provider of the exchange still sees none of them.
+func (e *exchanging) Authenticate(ctx context.Context, token string) (*Result, error) {
 	kind, issuer := classify(token)
 	switch {
 	case kind == opaque, kind == signedAnonymous:
-		return e.exchanged(ctx, key, token)
-	case e.issuers == nil && idp.IsBearer(token), slices.Contains(e.issuers, issuer):
-		return e.inner.Authenticate(ctx, token)
+		return e.exchangeAndValidate(ctx, token)
+	case e.AsksApiserver() && idp.IsBearer(token), slices.Contains(e.issuers, issuer):
+		return e.Validator.Authenticate(ctx, token)
 	case kind == malformed:
-		return nil, errMalformed
+		return nil, atSight{errMalformed}
 	}
-	return nil, errUnknownIssuer
+	return nil, atSight{errUnknownIssuer}
 }
 
-func (e *Exchanging) exchanged(ctx context.Context, key cacheKey, token string) (*Result, error) {
-	e.cache.observe(CacheMiss)
-	return e.cache.load(ctx, key, func(ctx context.Context) (answer, error) { return e.validate(ctx, &key, token) })
-}
-
-// validate judges what a bearer was exchanged for, and exchanges it when there
-// is nothing at hand that is good.
-func (e *Exchanging) validate(ctx context.Context, key *cacheKey, token string) (answer, error) {
-	now := e.cache.now()
-	kept := e.cache.kept.get(key, now)
-	if kept != nil && kept.fault != nil {
-		return answer{}, kept.fault
+// exchangeAndValidate validates what a bearer was exchanged for, and exchanges the
+// bearer when there is nothing at hand that is good.
+func (e *exchanging) exchangeAndValidate(ctx context.Context, bearer string) (*Result, error) {
+	key, now := digest(bearer), e.now()
+	known := e.remembered(&key, now)
+	if known != nil && known.fault != nil {
+		return nil, known.fault
 	}
-	if kept != nil && now.Before(kept.renew) {
-		a, err := e.judge(ctx, kept)
+	if known != nil && now.Before(known.renew) {
+		result, err := e.validate(ctx, known)
 		if !isRefusal(err) {
-			return a, err
+			return result, err
 		}
-		kept = nil // it was revoked, perhaps, and the bearer was not
+		known = nil // it was revoked, perhaps, and the bearer was not
 	}
 	var fault *Unavailable // of what the exchange gave
-	fresh, err := e.exchange(ctx, token, kept != nil)
+	fresh, err := e.exchange(ctx, bearer, known != nil)
 	if err == nil {
-		a, verdict := e.judge(ctx, fresh)
-		if fault = e.unusableFor(verdict); fault == nil {
-			return a, e.settle(key, fresh, verdict)
+		result, verdict := e.validate(ctx, fresh)
+		if fault = e.providersFault(verdict); fault == nil {
+			return result, e.settle(&key, fresh, verdict)
 		}
 		e.onExchange(ExchangeInvalid)
 		err = fault
 	}
-	if kept != nil && !isRefusal(err) {
+	if known != nil && !isRefusal(err) {
 		// It goes on to its end. Refused, or at its end by now, it leaves the
 		// bearer without a verdict.
-		kept = kept.postponed(e.cache.now())
-		if a, verdict := e.judge(ctx, kept); !isRefusal(verdict) {
-			e.cache.kept.add(key, kept, e.cache.now())
-			return a, verdict
+		known = known.postponed(e.now())
+		if result, verdict := e.validate(ctx, known); !isRefusal(verdict) {
+			e.remember(&key, known)
+			return result, verdict
 		}
 	}
 	if fault != nil {
-		now = e.cache.now()
-		e.cache.kept.add(key, keptFault(fault, now), now)
-		return answer{}, fault
+		e.remember(&key, faultyToken(fault, e.now()))
+		return nil, fault
 	}
-	e.cache.kept.remove(key)
-	return answer{}, err
+	e.tokens.remove(&key)
+	return nil, err
 }
 
 // exchange has the provider exchange a bearer.
-func (e *Exchanging) exchange(ctx context.Context, token string, renewing bool) (*keptToken, error) {
+func (e *exchanging) exchange(ctx context.Context, bearer string, renewing bool) (*exchangedToken, error) {
 	if renewing {
 		limited, cancel := context.WithTimeout(ctx, renewLimit)
 		defer cancel()
 		ctx = limited
 	}
-	asked := e.cache.now()
-	issued, err := e.client.Exchange(ctx, token, e.use)
+	asked := e.now()
+	issued, err := e.client.Exchange(ctx, bearer)
 	var refused *exchange.Refused
 	switch {
 	case err == nil:
-		return newKeptToken(issued.Value, asked, issued.Life, e.ttl), nil
+		return newExchangedToken(issued.Value, asked, issued.Life, e.ttl), nil
 	case errors.As(err, &refused):
 		e.onExchange(ExchangeRefused)
-		if refused.Misconfigured() && e.onMisconfigured != nil {
+		if refused.Misconfigured() {
 			e.onMisconfigured(refused.Code)
 		}
 		return nil, errExchange
@@ -221,37 +174,42 @@ func (e *Exchanging) exchange(ctx context.Context, token string, renewing bool) 
 	return nil, unavailable(e.client.Name(), fault)
 }
 
-// settle keeps a token that was just issued, unless the verdict on it is a
+// settle remembers a token that was just issued, unless the verdict on it is a
 // refusal.
-func (e *Exchanging) settle(key *cacheKey, fresh *keptToken, verdict error) error {
+func (e *exchanging) settle(key *tokenDigest, fresh *exchangedToken, verdict error) error {
 	if isRefusal(verdict) {
 		e.onExchange(ExchangeInvalid)
-		e.cache.kept.remove(key)
+		e.tokens.remove(key)
 		return verdict
 	}
 	e.onExchange(ExchangeOK)
-	e.cache.kept.add(key, fresh, e.cache.now())
+	e.remember(key, fresh)
 	return verdict
 }
 
-// judge has the inner validator judge an exchanged token. The verdict counts
+// validate has the other validator validate an exchanged token. The verdict counts
 // until the token is to be renewed.
-func (e *Exchanging) judge(ctx context.Context, kept *keptToken) (answer, error) {
-	if !e.cache.now().Before(kept.end) {
-		return answer{}, errExpired
+func (e *exchanging) validate(ctx context.Context, exchanged *exchangedToken) (*Result, error) {
+	if !e.now().Before(exchanged.end) {
+		return nil, errExpired
 	}
-	a, err := e.inner.judge(ctx, kept.token)
+	result, err := e.Validator.Authenticate(ctx, exchanged.token)
 	if err != nil {
-		return answer{}, err
+		var seen atSight
+		if errors.As(err, &seen) {
+			// The bearer costs an exchange: the refusal is to be remembered.
+			return nil, seen.Unauthenticated
+		}
+		return nil, err
 	}
-	a.result.Bearer = kept.token
-	if kept.renew.Before(a.until) {
-		a.until = kept.renew
+	result.Bearer = exchanged.token
+	if exchanged.renew.Before(result.until) {
+		result.until = exchanged.renew
 	}
-	if kept.end.Before(a.result.Expires) {
-		a.result.Expires = kept.end
+	if exchanged.end.Before(result.Expires) {
+		result.Expires = exchanged.end
 	}
-	return a, nil
+	return result, nil
 }
 
 func isRefusal(err error) bool {
@@ -259,32 +217,22 @@ func isRefusal(err error) bool {
 	return errors.As(err, &refused)
 }
 
-// Refresh is that of the inner authenticator. The endpoint of the exchange can
-// only be asked with a token.
-func (e *Exchanging) Refresh() { e.inner.Refresh() }
-
-// IssuerFaults are those of the inner authenticator and that of the exchange
-// (AUTH-13): of its endpoint, else of the token that it gave last.
-func (e *Exchanging) IssuerFaults() []string {
-	faults := e.inner.IssuerFaults()
-	if fault := cmp.Or(e.client.Fault(), e.unusable.fault(e.cache.now())); fault != "" {
+// Faults implements Validator: those of the other validator and that of the
+// exchange, of its endpoint, else of the token that it gave last (AUTH-13).
+func (e *exchanging) Faults() []string {
+	faults := e.Validator.Faults()
+	if fault := cmp.Or(e.client.Fault(), e.lastToken.get(e.now())); fault != "" {
 		faults = append(faults, e.client.Name()+": "+fault)
 	}
 	return faults
 }
 
-// Close closes the inner authenticator and the client, and drops the tokens
-// that are kept with what is remembered of them.
-func (e *Exchanging) Close() {
-	e.inner.Close()
-	e.cache.drop(e.scope)
+// Close implements Validator.
+func (e *exchanging) Close() {
+	e.Validator.Close()
+	e.tokens.close()
 	e.client.Close()
 }
 
-// Interface guards.
-var (
-	_ Authenticator = (*Exchanging)(nil)
-	_ inner         = (*JWTAuthenticators)(nil)
-	_ inner         = (*OIDCProvider)(nil)
-	_ inner         = (*Kubernetes)(nil)
-)
+// Interface guard.
+var _ Validator = (*exchanging)(nil)

@@ -17,14 +17,13 @@ import (
 func TestOneClusterDrivesOutNoOther(t *testing.T) {
 	const machines, strangers, large = 100, 2000, 60_000
 	c := newClock()
-	cache := NewCache(0, c.Now)
-	victim := newExchangeWorld(t, c, cache, &fakeInner{verdict: func(token string) (answer, error) { return accepted(c, token), nil }})
-	hostile := newExchangeWorld(t, c, cache, &fakeInner{verdict: func(string) (answer, error) {
+	cache := NewCache(CacheOptions{Now: c.Now})
+	victim := newExchangeWorld(t, c, cache, &fakeInner{verdict: func(token string) (*Result, error) { return accepted(c, token), nil }})
+	hostile := newExchangeWorld(t, c, cache, &fakeInner{verdict: func(string) (*Result, error) {
 		a := accepted(c, "")
-		a.result.Identity = &identity.Identity{Name: strings.Repeat("n", large)}
+		a.Identity = &identity.Identity{Name: strings.Repeat("n", large)}
 		return a, nil
 	}})
-	hostile.scope = newScope("uid-2", "hash-1")
 	all := func() {
 		t.Helper()
 		for i := range machines {
@@ -50,7 +49,7 @@ func TestOneClusterDrivesOutNoOther(t *testing.T) {
 	wait.Wait()
 
 	victim.endpoint.setAnswer(status(503, ""))
-	in := victim.inner.(*fakeInner)
+	in := victim.exchanging.Validator.(*fakeInner)
 	in.judgements()
 	all()
 	if n := len(in.judgements()); n != 0 {
@@ -62,7 +61,7 @@ func TestOneClusterDrivesOutNoOther(t *testing.T) {
 
 	// The end of the hostile one frees all it held.
 	hostile.Close()
-	kept := cache.kept.tokens
+	kept := cache.exchanged
 	if n := kept.len(); n != machines || kept.bytes != machines*(entryOverhead+len("exchanged")) {
 		t.Errorf("%d tokens with %d bytes are left", n, kept.bytes)
 	}
@@ -71,19 +70,18 @@ func TestOneClusterDrivesOutNoOther(t *testing.T) {
 // The same for refusals: those of one cluster are no reason to ask the
 // neighbour's provider again.
 func TestOneClusterDrivesOutNoRefusals(t *testing.T) {
-	c := NewCache(1000, newClock().Now)
-	victim, hostile := newScope("uid-1", ""), newScope("uid-2", "")
-	refuse := func(of scope, n int) {
+	cache := NewCache(CacheOptions{Entries: 1000, Now: newClock().Now})
+	victim, hostile := newCaching(bad(errClaims), cache), newCaching(bad(errClaims), cache)
+	refuse := func(c *caching, n int) {
 		for i := range n {
-			key := cacheKey{scope: of, token: digest(fmt.Sprint(i))}
-			_, _ = c.load(t.Context(), key, bad(errClaims))
+			_, _ = c.Authenticate(t.Context(), fmt.Sprint(i))
 		}
 	}
 	refuse(victim, 100)
 	refuse(hostile, 5000)
 	for i := range 100 {
-		key := cacheKey{scope: victim, token: digest(fmt.Sprint(i))}
-		if _, err, _ := c.get(&key); err != error(errClaims) {
+		key := digest(fmt.Sprint(i))
+		if _, err, _ := victim.lookup(&key); err != error(errClaims) {
 			t.Fatalf("refusal %d: %v", i, err)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
 )
 
 // AUTH-15: a verdict that lapses costs no exchange, as long as the exchanged
@@ -31,9 +33,9 @@ func TestKeptTokenIsJudgedAgain(t *testing.T) {
 	w.told(t, ExchangeOK)
 
 	// Who cannot judge says nothing about the token.
-	in.setVerdict(func(string) (answer, error) { return answer{}, &Unavailable{Fault: "tired"} })
+	in.setVerdict(func(string) (*Result, error) { return nil, &Unavailable{Fault: "tired"} })
 	w.check(t, "machine-1", "unavailable")
-	in.setVerdict(func(token string) (answer, error) { return accepted(w.clock, token), nil })
+	in.setVerdict(func(token string) (*Result, error) { return accepted(w.clock, token), nil })
 	w.check(t, "machine-1", "user of exchanged by exchanged")
 	w.exchanges(t)
 }
@@ -41,10 +43,10 @@ func TestKeptTokenIsJudgedAgain(t *testing.T) {
 // A token that the provider issued is kept, also when it could not be judged.
 func TestUnjudgedTokenIsKept(t *testing.T) {
 	w, in := newFakeWorld(t)
-	in.setVerdict(func(string) (answer, error) { return answer{}, &Unavailable{Fault: "tired"} })
+	in.setVerdict(func(string) (*Result, error) { return nil, &Unavailable{Fault: "tired"} })
 	w.check(t, "machine-1", "unavailable")
 	w.check(t, "machine-1", "unavailable")
-	in.setVerdict(func(token string) (answer, error) { return accepted(w.clock, token), nil })
+	in.setVerdict(func(token string) (*Result, error) { return accepted(w.clock, token), nil })
 	w.check(t, "machine-1", "user of exchanged by exchanged")
 	w.exchanges(t, "machine-1")
 	w.told(t, ExchangeOK)
@@ -61,9 +63,9 @@ func TestRevokedExchangedToken(t *testing.T) {
 
 	// The token is revoked, the machine is not.
 	w.clock.Step(30 * time.Second)
-	in.setVerdict(func(token string) (answer, error) {
+	in.setVerdict(func(token string) (*Result, error) {
 		if token == "exchanged" {
-			return answer{}, errRule
+			return nil, errRule
 		}
 		return accepted(w.clock, token), nil
 	})
@@ -77,7 +79,7 @@ func TestRevokedExchangedToken(t *testing.T) {
 
 	// The new one is no better.
 	w.clock.Step(30 * time.Second)
-	in.setVerdict(func(string) (answer, error) { return answer{}, errRule })
+	in.setVerdict(func(string) (*Result, error) { return nil, errRule })
 	for range 3 {
 		w.check(t, "machine-1", ReasonRule)
 	}
@@ -91,7 +93,7 @@ func TestRevokedExchangedToken(t *testing.T) {
 	w.clock.Step(refusedFor)
 	w.endpoint.setAnswer(status(400, `{"error":"invalid_grant"}`))
 	w.check(t, "machine-1", ReasonExchange)
-	if n := w.cache.kept.tokens.len(); n != 0 {
+	if n := w.cache.exchanged.len(); n != 0 {
 		t.Errorf("%d tokens are kept", n)
 	}
 }
@@ -104,7 +106,7 @@ func TestRenewal(t *testing.T) {
 	at := func(seconds int) {
 		w.clock.Step(begun.Add(time.Duration(seconds) * time.Second).Sub(w.clock.Now()))
 	}
-	in.setVerdict(func(token string) (answer, error) {
+	in.setVerdict(func(token string) (*Result, error) {
 		a := accepted(w.clock, token)
 		a.until = w.clock.Now().Add(10 * time.Minute) // as one verified here
 		return a, nil
@@ -202,13 +204,14 @@ func TestFloodOfStrangers(t *testing.T) {
 	calls := w.endpoint.calls()
 	t.Logf("4000 strangers: %d exchanges, %d times 401, %d times 503", len(calls), refused.Load(), limited.Load())
 	// 2,000 at once, and 40 that wait for a clock that stands still.
-	if len(calls) != 2040 || refused.Load() != 2040 || limited.Load() != 4000-2040 || w.cache.kept.tokens.len() != 1 {
-		t.Errorf("%d exchanges, %d tokens kept", len(calls), w.cache.kept.tokens.len())
+	if len(calls) != 2040 || refused.Load() != 2040 || limited.Load() != 4000-2040 || w.cache.exchanged.len() != 1 {
+		t.Errorf("%d exchanges, %d tokens kept", len(calls), w.cache.exchanged.len())
 	}
-	if faults := w.IssuerFaults(); len(faults) != 0 {
+	if faults := w.Faults(); len(faults) != 0 {
 		t.Errorf("faults %q", faults)
 	}
-	w.cache.drop(w.scope)
+	w.caching.good.close()
+	w.exchanging.tokens.close()
 	w.check(t, "machine-1", "user of exchanged by exchanged")
 }
 
@@ -216,7 +219,7 @@ func TestFloodOfStrangers(t *testing.T) {
 func TestEndOfExchangedToken(t *testing.T) {
 	asked := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	jws := func(payload string) string {
-		return encode([]byte(`{"alg":"RS256"}`)) + "." + encode([]byte(payload)) + ".c2ln"
+		return issuertest.Encode([]byte(`{"alg":"RS256"}`)) + "." + issuertest.Encode([]byte(payload)) + ".c2ln"
 	}
 	exp := func(after int64) string { return jws(fmt.Sprintf(`{"exp":%d}`, asked.Unix()+after)) }
 	for _, tt := range []struct {
@@ -236,33 +239,35 @@ func TestEndOfExchangedToken(t *testing.T) {
 		{"three parts that are none", "a.b.c", 0, 40 * time.Second, 36 * time.Second},
 		{"exp in the past", exp(-60), time.Hour, -time.Minute, -time.Minute},
 	} {
-		kept := newKeptToken(tt.token, asked, tt.life, 40*time.Second)
+		kept := newExchangedToken(tt.token, asked, tt.life, 40*time.Second)
 		if end, renew := kept.end.Sub(asked), kept.renew.Sub(asked); end != tt.end || renew != tt.renew {
 			t.Errorf("%s: ends after %v, renewed after %v, want %v and %v", tt.name, end, renew, tt.end, tt.renew)
 		}
 	}
 }
 
-// What is kept is bounded in entries and in bytes.
-func TestKeptTokensAreBounded(t *testing.T) {
+// Exchanged tokens are bounded in entries and in bytes, and end with their time.
+func TestExchangedTokensAreBounded(t *testing.T) {
 	now := time.Now()
 	for _, size := range []int{10, 1000, 10_000, maxToken} {
-		k := newKeptTokens(1000)
+		p := NewCache(CacheOptions{Entries: 1000}).exchanged
+		e := &exchanging{tokens: p.newMemory()}
 		for i := range 3000 {
-			key := cacheKey{token: digest(fmt.Sprint(i))}
-			k.add(&key, &keptToken{token: strings.Repeat("x", size), renew: now, end: now.Add(time.Hour)}, now)
-			k.add(&key, &keptToken{token: strings.Repeat("x", size), renew: now, end: now.Add(time.Hour)}, now)
+			key := digest(fmt.Sprint(i))
+			for range 2 {
+				e.remember(&key, &exchangedToken{token: strings.Repeat("x", size), renew: now, end: now.Add(time.Hour)})
+			}
 		}
-		n := k.tokens.len()
-		t.Logf("%d tokens of %d bytes, %d KiB counted", n, size, k.tokens.bytes>>10)
-		if n == 0 || n > 1000 || k.tokens.bytes > k.tokens.maxBytes || k.tokens.bytes != n*(entryOverhead+size) {
-			t.Errorf("%d tokens of %d bytes, %d bytes counted of %d", n, size, k.tokens.bytes, k.tokens.maxBytes)
+		n := p.len()
+		t.Logf("%d tokens of %d bytes, %d KiB counted", n, size, p.bytes>>10)
+		if n == 0 || n > 1000 || p.bytes > p.maxBytes || p.bytes != n*(entryOverhead+size) {
+			t.Errorf("%d tokens of %d bytes, %d bytes counted of %d", n, size, p.bytes, p.maxBytes)
 		}
-		last := cacheKey{token: digest("2999")}
-		if k.get(&last, now) == nil {
+		last := digest("2999")
+		if e.remembered(&last, now) == nil {
 			t.Error("the last one is gone")
 		}
-		if k.get(&last, now.Add(time.Hour)) != nil || k.tokens.len() != n-1 {
+		if e.remembered(&last, now.Add(time.Hour)) != nil || p.len() != n-1 {
 			t.Error("a token outlived its end")
 		}
 	}

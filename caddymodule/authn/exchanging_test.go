@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 )
 
@@ -19,11 +20,11 @@ import (
 func TestWhoSeesABearer(t *testing.T) {
 	const ours, google, other = "https://idp.example.test/realm", "https://accounts.google.com", "https://other.example.test"
 	named := func(header, payload string) string {
-		return encode([]byte(header)) + "." + encode([]byte(payload)) + ".c2ln"
+		return issuertest.Encode([]byte(header)) + "." + issuertest.Encode([]byte(payload)) + ".c2ln"
 	}
 	jws := func(payload string) string { return named(`{"alg":"RS256"}`, payload) }
 	iss := func(issuer string) string { return jws(`{"iss":"` + issuer + `"}`) }
-	jwe := func(header string) string { return encode([]byte(header)) + ".a2V5.aXY.dGV4dA.dGFn" }
+	jwe := func(header string) string { return issuertest.Encode([]byte(header)) + ".a2V5.aXY.dGV4dA.dGFn" }
 	for _, tt := range []struct {
 		name, token string
 		// known and unknown say who decides where the issuers are known and
@@ -51,8 +52,8 @@ func TestWhoSeesABearer(t *testing.T) {
 		{"ISS", jws(`{"ISS":"` + other + `"}`), ReasonMalformed, "inner"},
 		{"iss escaped", jws(`{"\u0069ss":"` + other + `"}`), ReasonUnknownIssuer, "inner"},
 		{"iss twice", jws(`{"iss":"` + ours + `","iss":"` + other + `"}`), ReasonMalformed, "inner"},
-		{"no signature", encode([]byte(`{"alg":"none"}`)) + "." + encode([]byte(`{"iss":"`+other+`"}`)) + ".", ReasonMalformed, "inner"},
-		{"a part is missing", encode([]byte(`{"alg":"RS256"}`)) + "." + encode([]byte(`{"iss":"`+other+`"}`)), ReasonMalformed, "inner"},
+		{"no signature", issuertest.Encode([]byte(`{"alg":"none"}`)) + "." + issuertest.Encode([]byte(`{"iss":"`+other+`"}`)) + ".", ReasonMalformed, "inner"},
+		{"a part is missing", issuertest.Encode([]byte(`{"alg":"RS256"}`)) + "." + issuertest.Encode([]byte(`{"iss":"`+other+`"}`)), ReasonMalformed, "inner"},
 		{"a part too many", iss(other) + ".c2ln", ReasonMalformed, "inner"},
 		{"padded", iss(other) + "==", ReasonMalformed, "inner"},
 		{"payload broken off", jws(`{"iss":"` + other + `"`), ReasonMalformed, "inner"},
@@ -76,12 +77,12 @@ func TestWhoSeesABearer(t *testing.T) {
 				}
 				w.check(t, tt.token, want)
 				exchanged := map[bool][]string{true: {tt.token}}[kind.want == "exchange"]
-				asked := map[bool][]string{true: {tt.token}}[kind.want == "inner"]
+				asked := map[string][]string{"inner": {tt.token}, "exchange": {"exchanged"}}[kind.want]
 				w.exchanges(t, exchanged...)
-				if !slices.Equal(in.asked, asked) {
-					t.Errorf("the inner authenticator was asked about %q", in.asked)
+				if got := in.judgements(); !slices.Equal(got, asked) {
+					t.Errorf("the inner validator was asked about %q", got)
 				}
-				if n := w.cache.Len(); n != len(exchanged) {
+				if n := w.cache.Len(); n != len(asked) {
 					t.Errorf("%d tokens are remembered", n)
 				}
 			}
@@ -91,9 +92,9 @@ func TestWhoSeesABearer(t *testing.T) {
 
 // TEX-02, AUTH-15: a token for a token, validated as any of this cluster.
 func TestExchangedTokenIsValidated(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	jwt := newWorld(t, p.authenticator())
-	w := newExchangeWorld(t, jwt.clock, jwt.cache, jwt.JWTAuthenticators)
+	w := newExchangeWorld(t, jwt.clock, jwt.cache, uncached(jwt.Validator), p.URL)
 	good := jwt.token(t, k1(), p, "sub", "robot", "exp", jwt.clock.Now().Unix()+900)
 	w.endpoint.setAnswer(issue(good, 300))
 
@@ -144,7 +145,7 @@ func TestExchangedTokenIsValidated(t *testing.T) {
 			w.clock.Step(refusedFor)
 		}
 	}
-	if faults := w.IssuerFaults(); len(faults) != 0 {
+	if faults := w.Faults(); len(faults) != 0 {
 		t.Errorf("faults %q", faults)
 	}
 }
@@ -168,7 +169,7 @@ func TestExchangeIsRefused(t *testing.T) {
 		w.told(t, ExchangeRefused)
 		w.clock.Step(refusedFor)
 	}
-	if faults := w.IssuerFaults(); len(faults) != 0 || len(in.judgements()) != 0 {
+	if faults := w.Faults(); len(faults) != 0 || len(in.judgements()) != 0 {
 		t.Errorf("faults %q", faults)
 	}
 	w.endpoint.setAnswer(issue("exchanged", 3600))
@@ -203,13 +204,13 @@ func TestExchangeFaults(t *testing.T) {
 			w.check(t, "machine-1", "unavailable")
 			w.told(t, ExchangeUnavailable)
 			want := []string{"https://idp.example.test: it is tired", name + tt.want}
-			if diff := cmp.Diff(want, w.IssuerFaults()); diff != "" {
+			if diff := cmp.Diff(want, w.Faults()); diff != "" {
 				t.Error(diff)
 			}
 			// A refusal is an answer: the trouble is over.
 			w.endpoint.setAnswer(status(400, `{"error":"invalid_grant"}`))
 			w.check(t, "machine-1", ReasonExchange)
-			if diff := cmp.Diff(want[:1], w.IssuerFaults()); diff != "" {
+			if diff := cmp.Diff(want[:1], w.Faults()); diff != "" {
 				t.Error(diff)
 			}
 			w.told(t, ExchangeRefused)
@@ -235,7 +236,7 @@ func TestExchangeTellsOfItsConfiguration(t *testing.T) {
 	} {
 		w, _ := newFakeWorld(t)
 		told := ""
-		w.onMisconfigured = func(code string) { told = code }
+		w.exchanging.onMisconfigured = func(code string) { told = code }
 		w.endpoint.setAnswer(status(400, answer))
 		w.check(t, "machine-1", ReasonExchange)
 		if told != want {
@@ -256,36 +257,25 @@ func TestExchangeHangs(t *testing.T) {
 	}
 }
 
-func TestNewExchangingNeedsAValidator(t *testing.T) {
-	if _, err := NewExchanging(ExchangingConfig{}, nil, nil, NewCache(0, nil)); err == nil {
-		t.Error("built on nothing")
-	}
-	type stranger struct{ Authenticator }
-	if _, err := NewExchanging(ExchangingConfig{}, stranger{}, nil, NewCache(0, nil)); err == nil {
-		t.Error("built on an authenticator whose verdicts it cannot have")
-	}
-}
-
 // AUTH-12: the end of a configuration drops its tokens and verdicts, and no
 // other's.
 func TestCloseDropsExchangedTokens(t *testing.T) {
 	c := newClock()
-	cache := NewCache(0, c.Now)
-	in := &fakeInner{verdict: func(token string) (answer, error) { return accepted(c, token), nil }}
+	cache := NewCache(CacheOptions{Now: c.Now})
+	in := &fakeInner{verdict: func(token string) (*Result, error) { return accepted(c, token), nil }}
 	one := newExchangeWorld(t, c, cache, in)
 	two := newExchangeWorld(t, c, cache, &fakeInner{verdict: in.verdict})
-	two.scope = newScope("uid-2", "hash-1")
 	one.check(t, "machine-1", "user of exchanged by exchanged")
 	one.exchanges(t, "machine-1")
 	two.endpoint.setAnswer(issue("exchanged-too", 3600))
 	two.check(t, "machine-1", "user of exchanged-too by exchanged-too") // no verdict is shared
 	two.exchanges(t, "machine-1")
-	if cache.Len() != 2 || cache.kept.tokens.len() != 2 {
-		t.Fatalf("%d verdicts, %d tokens", cache.Len(), cache.kept.tokens.len())
+	if cache.Len() != 2 || cache.exchanged.len() != 2 {
+		t.Fatalf("%d verdicts, %d tokens", cache.Len(), cache.exchanged.len())
 	}
 	one.Close()
-	if !in.closed || cache.Len() != 1 || cache.kept.tokens.len() != 1 {
-		t.Errorf("closed: %d verdicts, %d tokens", cache.Len(), cache.kept.tokens.len())
+	if !in.closed || cache.Len() != 1 || cache.exchanged.len() != 1 {
+		t.Errorf("closed: %d verdicts, %d tokens", cache.Len(), cache.exchanged.len())
 	}
 	two.check(t, "machine-1", "user of exchanged-too by exchanged-too")
 	two.exchanges(t)
@@ -293,12 +283,12 @@ func TestCloseDropsExchangedTokens(t *testing.T) {
 
 // Each request is one look into the cache, whichever way its bearer goes.
 func TestExchangingCountsLookups(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	jwt := newWorld(t, p.authenticator())
-	w := newExchangeWorld(t, jwt.clock, jwt.cache, jwt.JWTAuthenticators)
+	w := newExchangeWorld(t, jwt.clock, jwt.cache, uncached(jwt.Validator), p.URL)
 	w.endpoint.setAnswer(issue(jwt.token(t, k1(), p), 300))
 	var seen []string
-	jwt.cache.OnLookup = func(result string) { seen = append(seen, result) }
+	jwt.cache.options.OnLookup = func(result string) { seen = append(seen, result) }
 	for _, bearer := range []string{"machine-1", jwt.token(t, k1(), p, "n", 1)} {
 		seen = nil
 		for range 2 {

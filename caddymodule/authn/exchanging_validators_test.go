@@ -6,14 +6,20 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/exchange"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/tlstest"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
 
 // AUTH-14, AUTH-15 over OidcProvider: /userinfo sees the exchanged token and
 // never the bearer, and a token it no longer knows stops within the TTL.
 func TestExchangeOverOIDC(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	o := newOIDCWorld(t, p, nil)
-	w := newExchangeWorld(t, o.clock, o.world.cache, o.OIDCProvider)
+	w := newExchangeWorld(t, o.clock, o.cache, uncached(o.Validator), p.URL)
 	good := o.signed(t, "exp", o.clock.Now().Unix()+3600)
 	w.endpoint.setAnswer(issue(good, 3600))
 	w.check(t, "machine-1", "alice by "+good)
@@ -36,7 +42,7 @@ func TestExchangeOverOIDC(t *testing.T) {
 	w.exchanges(t, "machine-1")
 
 	// What an exchange gives may be opaque, and is introspected then.
-	w.use = true
+	w.exchanging.client = forwardingAccessTokens(t, w)
 	opaque := p.issue("opaque-access-token", alice(), o.active())
 	w.endpoint.setAnswer(func(rw http.ResponseWriter, _ *http.Request) {
 		writeJSON(rw, map[string]any{"access_token": opaque, "issued_token_type": "access_token", "token_type": "Bearer", "expires_in": 600})
@@ -46,7 +52,7 @@ func TestExchangeOverOIDC(t *testing.T) {
 		t.Errorf("%d introspected", n)
 	}
 	// The verdict is not one on the bearer itself.
-	if _, err := o.OIDCProvider.Authenticate(t.Context(), "machine-2"); !isRefusal(err) {
+	if _, err := o.Authenticate(t.Context(), "machine-2"); !isRefusal(err) {
 		t.Errorf("the validator took the bearer for what it was exchanged for: %v", err)
 	}
 }
@@ -55,15 +61,16 @@ func TestExchangeOverOIDC(t *testing.T) {
 // token was exchanged for, and everybody else's own.
 func TestExchangeOverKubernetes(t *testing.T) {
 	c := newClock()
-	cache := NewCache(0, c.Now)
+	cache := NewCache(CacheOptions{Now: c.Now})
 	var reviewed []string
-	k := NewKubernetes(KubernetesConfig{UID: "uid-1", Hash: "hash-1", TTL: 30 * time.Second, Review: func(_ context.Context, token string) (*Review, error) {
+	f := &Factory{cache: cache, options: Options{TokenCacheTTL: 30 * time.Second}}
+	k := f.newKubernetes(func(_ context.Context, token string) (probe.Subject, int, error) {
 		reviewed = append(reviewed, token)
-		return &Review{Name: "robot"}, nil
-	}}, cache)
+		return probe.Subject{Name: "robot"}, http.StatusCreated, nil
+	})
 	w := newExchangeWorld(t, c, cache, k)
 	w.check(t, "machine-1", "robot by exchanged")
-	other := encode([]byte(`{"alg":"RS256"}`)) + "." + encode([]byte(`{"iss":"https://other.example.test"}`)) + ".c2ln"
+	other := issuertest.Encode([]byte(`{"alg":"RS256"}`)) + "." + issuertest.Encode([]byte(`{"iss":"https://other.example.test"}`)) + ".c2ln"
 	w.check(t, other, "robot by ")
 	w.check(t, other+"==", "robot by ")
 	w.clock.Step(30 * time.Second)
@@ -72,4 +79,17 @@ func TestExchangeOverKubernetes(t *testing.T) {
 	if want := []string{"exchanged", other, other + "==", "exchanged"}; !slices.Equal(reviewed, want) {
 		t.Errorf("the apiserver reviewed %q", reviewed)
 	}
+}
+
+// forwardingAccessTokens is the client of the world, with forward: AccessToken.
+func forwardingAccessTokens(t testing.TB, w *exchangeWorld) *exchange.Client {
+	t.Helper()
+	client, err := exchange.New(&k8swatch.TokenExchange{
+		TokenURL: w.endpoint.URL + "/token", CertificateAuthority: tlstest.CA(w.endpoint.Server), ClientID: "proxy-a", ForwardAccessToken: true,
+	}, w.clock.Now, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
 }

@@ -12,9 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/exchange"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/tlstest"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
 // tokenEndpoint exchanges subject tokens.
@@ -67,37 +69,29 @@ func issue(idToken string, expiresIn int) http.HandlerFunc {
 
 // fakeInner is a validator whose verdicts are set by hand.
 type fakeInner struct {
-	names   []string
-	mu      sync.Mutex
-	verdict func(token string) (answer, error)
-	judged  []string // by judge
-	asked   []string // by Authenticate
-	faults  []string
-	closed  bool
+	asksApiserver bool
+	mu            sync.Mutex
+	verdict       validatorVerdict
+	judged        []string
+	faults        []string
+	closed        bool
 }
+
+type validatorVerdict func(token string) (*Result, error)
 
 func (f *fakeInner) Authenticate(_ context.Context, token string) (*Result, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.asked = append(f.asked, token)
-	a, err := f.verdict(token)
-	return a.result, err
-}
-
-func (f *fakeInner) judge(_ context.Context, token string) (answer, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.judged = append(f.judged, token)
 	return f.verdict(token)
 }
 
-func (f *fakeInner) issuers() []string      { return f.names }
-func (f *fakeInner) remembers() scope       { return newScope("inner", "") }
-func (f *fakeInner) Refresh()               {}
-func (f *fakeInner) IssuerFaults() []string { return slices.Clone(f.faults) }
-func (f *fakeInner) Close()                 { f.closed = true }
+func (f *fakeInner) Refresh()            {}
+func (f *fakeInner) Faults() []string    { return slices.Clone(f.faults) }
+func (f *fakeInner) AsksApiserver() bool { return f.asksApiserver }
+func (f *fakeInner) Close()              { f.closed = true }
 
-func (f *fakeInner) setVerdict(verdict func(string) (answer, error)) {
+func (f *fakeInner) setVerdict(verdict validatorVerdict) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.verdict = verdict
@@ -112,57 +106,59 @@ func (f *fakeInner) judgements() []string {
 	return judged
 }
 
-// exchangeWorld is an Exchanging with what it hangs on.
+// exchangeWorld is an exchanging validator with what it hangs on.
 type exchangeWorld struct {
-	*Exchanging
-	clock    *clock
-	endpoint *tokenEndpoint
-	mu       sync.Mutex
-	results  []string
+	*caching
+	exchanging *exchanging
+	clock      *clock
+	endpoint   *tokenEndpoint
+	mu         sync.Mutex
+	results    []string
 }
 
-// newExchangeWorld builds on inner, or on a fake one whose verdicts count for
-// thirty seconds on tokens that end in an hour.
-func newExchangeWorld(t testing.TB, c *clock, cache *Cache, in Authenticator) *exchangeWorld {
+// newExchangeWorld builds on a validator that remembers nothing. issuers are those
+// that it accepts.
+func newExchangeWorld(t testing.TB, c *clock, cache *Cache, inner Validator, issuers ...string) *exchangeWorld {
 	t.Helper()
 	w := &exchangeWorld{clock: c, endpoint: newTokenEndpoint(t, issue("exchanged", 3600))}
-	client, err := exchange.New(exchange.Config{
-		TokenURL: w.endpoint.URL + "/token?key=hidden", CertificateAuthority: tlstest.CA(w.endpoint.Server), ClientID: "proxy-a", ClientSecret: exchangeSecret, Now: c.Now,
-	})
-	if err != nil {
+	f := &Factory{cache: cache, options: Options{TokenCacheTTL: 30 * time.Second, OnExchange: func(result string) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.results = append(w.results, result)
+	}}}
+	cluster := &k8swatch.Cluster{Auth: k8swatch.Auth{Exchange: &k8swatch.TokenExchange{
+		TokenURL: w.endpoint.URL + "/token?key=hidden", CertificateAuthority: tlstest.CA(w.endpoint.Server), ClientID: "proxy-a", ClientSecret: exchangeSecret,
+	}}}
+	for _, issuer := range issuers {
+		cluster.Auth.JWT = append(cluster.Auth.JWT, k8swatch.JWT{Authenticator: apiserver.JWTAuthenticator{Issuer: apiserver.Issuer{URL: issuer}}})
+	}
+	var err error
+	if w.exchanging, err = f.newExchanging(cluster, inner); err != nil {
 		t.Fatal(err)
 	}
-	w.Exchanging, err = NewExchanging(ExchangingConfig{
-		UID: "uid-1", Hash: "hash-1", TTL: 30 * time.Second,
-		OnExchange: func(result string) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.results = append(w.results, result)
-		},
-	}, in, client, cache)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(w.Exchanging.Close)
+	w.caching = newCaching(w.exchanging, cache)
+	t.Cleanup(w.Close)
 	return w
 }
 
 const exchangeSecret = "secret-of-the-client-0123456789"
 
-// newFakeWorld is an exchangeWorld over a fakeInner that accepts all.
+// newFakeWorld is an exchangeWorld over a fakeInner that accepts all, an apiserver
+// if there are no issuers.
 func newFakeWorld(t testing.TB, issuers ...string) (*exchangeWorld, *fakeInner) {
 	t.Helper()
 	c := newClock()
-	in := &fakeInner{names: issuers}
-	in.verdict = func(token string) (answer, error) { return accepted(c, token), nil }
-	return newExchangeWorld(t, c, NewCache(0, c.Now), in), in
+	in := &fakeInner{asksApiserver: len(issuers) == 0}
+	in.verdict = func(token string) (*Result, error) { return accepted(c, token), nil }
+	return newExchangeWorld(t, c, NewCache(CacheOptions{Now: c.Now}), in, issuers...), in
 }
 
-// accepted is the answer of a validator that asks over the network.
-func accepted(c *clock, token string) answer {
-	return answer{
-		result: &Result{Identity: &identity.Identity{Name: "user of " + token}, Expires: c.Now().Add(time.Hour)},
-		until:  c.Now().Add(30 * time.Second),
+// accepted is the result of a validator that asks over the network: it counts for
+// thirty seconds, the token ends in an hour.
+func accepted(c *clock, token string) *Result {
+	return &Result{
+		Identity: &identity.Identity{Name: "user of " + token}, Expires: c.Now().Add(time.Hour),
+		until: c.Now().Add(30 * time.Second),
 	}
 }
 

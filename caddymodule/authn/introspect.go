@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/claims"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/keys"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/oauth"
 )
@@ -25,25 +27,25 @@ type introspected struct {
 
 // introspects reports whether the provider is asked what an opaque token is
 // for: it says how, we have a secret for it, and the audience is of interest.
-func (p *OIDCProvider) introspects(at endpoints) bool {
-	return at.introspection != "" && p.clientSecret != "" && p.validation != AudienceOff
+func (p *oidcProvider) introspects(at keys.Endpoints) bool {
+	return at.Introspection != "" && p.config.ClientSecret != "" && p.validation != AudienceOff
 }
 
 // introspect asks what an opaque token is for (RFC 7662). expires is when it
 // ends if the provider does not say.
-func (p *OIDCProvider) introspect(ctx context.Context, at endpoints, token string, expires time.Time) (introspected, error) {
+func (p *oidcProvider) introspect(ctx context.Context, at keys.Endpoints, token string, expires time.Time) (introspected, error) {
 	var state introspected
 	err := p.introspection.Ask(ctx, idp.Call{
 		Token: token,
 		Request: func(ctx context.Context) (*http.Request, error) {
 			form := url.Values{"token": {token}, "token_type_hint": {"access_token"}}
-			if at.secretInForm {
-				form.Set("client_id", p.clientID)
-				form.Set("client_secret", p.clientSecret)
+			if at.SecretInForm {
+				form.Set("client_id", p.config.ClientID)
+				form.Set("client_secret", p.config.ClientSecret)
 			}
-			request, err := idp.NewPost(ctx, at.introspection, form)
-			if err == nil && !at.secretInForm {
-				idp.SetClient(request, p.clientID, p.clientSecret)
+			request, err := idp.NewPost(ctx, at.Introspection, form)
+			if err == nil && !at.SecretInForm {
+				idp.SetClient(request, p.config.ClientID, p.config.ClientSecret)
 			}
 			return request, err
 		},
@@ -58,7 +60,7 @@ func (p *OIDCProvider) introspect(ctx context.Context, at endpoints, token strin
 // readIntrospection reads what the endpoint answered. A token it does not know
 // is a 200, so every other status is about us (RFC 7662 section 2.3), but for
 // the one that says that the text is no token.
-func (p *OIDCProvider) readIntrospection(r *idp.Response, expires time.Time) (introspected, error) {
+func (p *oidcProvider) readIntrospection(r *idp.Response, expires time.Time) (introspected, error) {
 	none := introspected{}
 	switch {
 	case r.Status == http.StatusOK:
@@ -82,24 +84,24 @@ func (p *OIDCProvider) readIntrospection(r *idp.Response, expires time.Time) (in
 	if err := p.judgeTimes(c, &state); err != nil {
 		return none, err
 	}
-	switch issuer, ok := c.issuer(); {
+	switch issuer, ok := c.Issuer(); {
 	case !ok:
 		return none, noAnswer
-	case issuer != "" && issuer != p.verifier.issuer:
+	case issuer != "" && issuer != p.config.IssuerURL:
 		return none, errUnknownIssuer
 	}
-	audience, ok := c.audience()
+	audience, ok := c.Audience()
 	if !ok {
 		return none, noAnswer
 	}
 	var refused *Unauthenticated
-	if state.wrongAudience, refused = p.judgeAudience(audience, c.party()); refused != nil {
+	if state.wrongAudience, refused = p.judgeAudience(audience, party(c)); refused != nil {
 		return none, refused
 	}
 	// sub is optional here. /userinfo answers for this very token, and must
-	// agree where both say whose it is.
-	if c["sub"] != nil && !c.isNull("sub") {
-		if state.subject, ok = c.text("sub"); !ok || state.subject == "" {
+	// agree where both name the subject.
+	if c.IsSet("sub") {
+		if state.subject, ok = c.Text("sub"); !ok || state.subject == "" {
 			return none, noAnswer
 		}
 	}
@@ -107,23 +109,23 @@ func (p *OIDCProvider) readIntrospection(r *idp.Response, expires time.Time) (in
 }
 
 // judgeTimes holds exp and nbf, both optional here, to the rules of a JWT.
-func (p *OIDCProvider) judgeTimes(c claims, state *introspected) error {
+func (p *oidcProvider) judgeTimes(c claims.Claims, state *introspected) error {
 	now := p.now()
-	if c["exp"] != nil && !c.isNull("exp") {
-		seconds, ok := numericDate(c["exp"])
+	if c.IsSet("exp") {
+		expires, ok := c.Date("exp")
 		if !ok {
 			return noAnswer
 		}
-		if state.expires = time.Unix(seconds, 0); !now.Before(state.expires) {
+		if state.expires = expires; !now.Before(expires) {
 			return errExpired
 		}
 	}
-	if c["nbf"] != nil && !c.isNull("nbf") {
-		seconds, ok := numericDate(c["nbf"])
+	if c.IsSet("nbf") {
+		notBefore, ok := c.Date("nbf")
 		if !ok {
 			return noAnswer
 		}
-		if now.Add(notBeforeLeeway).Before(time.Unix(seconds, 0)) {
+		if now.Add(notBeforeLeeway).Before(notBefore) {
 			return errNotYetValid
 		}
 	}
@@ -135,10 +137,10 @@ const notBeforeLeeway = 5 * time.Minute
 
 // party is the client a token was issued to: azp, or client_id where
 // introspection has that name for it (RFC 7662 section 2.2).
-func (c claims) party() string {
+func party(c claims.Claims) string {
 	for _, name := range []string{"azp", "client_id"} {
 		if c[name] != nil {
-			party, _ := c.text(name)
+			party, _ := c.Text(name)
 			return party
 		}
 	}

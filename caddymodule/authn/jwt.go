@@ -2,198 +2,110 @@ package authn
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
-	"unsafe"
 
 	"github.com/coreos/go-oidc/v3/oidc"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/apis/apiserver"
-	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/claims"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/keys"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
 // verifiedFor is how long a locally verified token is remembered (AUTH-12).
 const verifiedFor = 10 * time.Minute
 
-// Config says what JwtAuthenticators accept.
-type Config struct {
-	// UID is that of the ProxyKubeApi, Hash a digest of its resolved
-	// auth_config. Together they keep what one configuration accepted apart
-	// from every other.
-	UID  types.UID
-	Hash string
-	JWT  []JWT
-}
-
-// JWT is one authenticator, validated and compiled by
-// k8s.io/apiserver/pkg/apis/apiserver/validation with a safecel.Compiler.
-type JWT struct {
-	Authenticator apiserver.JWTAuthenticator
-	Mapper        authenticationcel.CELMapper
-}
-
-// JWTAuthenticators accepts tokens that one of several issuers signed
-// (AUTH-4). It is safe for concurrent use.
-type JWTAuthenticators struct {
-	scope   scope
-	cache   *Cache
+// jwtAuthenticators accepts tokens that one of several issuers signed
+// (JwtAuthenticators, AUTH-4).
+type jwtAuthenticators struct {
 	now     func() time.Time
 	members []*jwtAuthenticator
-	release []func()
-	// evaluations bounds the tokens whose expressions are run at once.
-	evaluations lanes
 }
 
 // jwtAuthenticator is one entry of auth_config.jwt.
 type jwtAuthenticator struct {
 	issuer    string
 	audiences []string
-	keys      keyShare
-	mapping   *mapping
-	// evaluations are the cluster's.
-	evaluations lanes
+	keys      *keys.Handle
+	mapping   *claims.Mapping
+	now       func() time.Time
 }
 
 var errNoAudience = errors.New("the authenticator has no audience")
 
-// NewJWT makes authenticators of a configuration. It does no I/O: keys are
-// read when a token needs them, or by Refresh. Close gives the key sets back.
-func NewJWT(cfg Config, keys *KeySets, cache *Cache) (*JWTAuthenticators, error) {
-	a := &JWTAuthenticators{
-		scope: cache.newScope(cfg.UID, cfg.Hash),
-		cache: cache,
-		now:   keys.now,
-
-		evaluations: newLanes(),
-	}
-	for i := range cfg.JWT {
-		if err := a.add(&cfg.JWT[i], keys); err != nil {
+// newJWT makes the authenticators of a configuration. It does no I/O: keys are
+// read when a token needs them, or by Refresh.
+func (f *Factory) newJWT(configured []k8swatch.JWT) (*jwtAuthenticators, error) {
+	a := &jwtAuthenticators{now: f.cache.now}
+	turns := f.turns.ForCluster()
+	for i := range configured {
+		member, err := f.newMember(&configured[i], turns)
+		if err != nil {
 			a.Close()
 			return nil, fmt.Errorf("making authenticator %d: %w", i, err)
 		}
+		a.members = append(a.members, member)
 	}
 	return a, nil
 }
 
-func (a *JWTAuthenticators) add(j *JWT, keys *KeySets) error {
+func (f *Factory) newMember(j *k8swatch.JWT, turns *claims.Turns) (*jwtAuthenticator, error) {
 	issuer := &j.Authenticator.Issuer
 	if len(issuer.Audiences) == 0 {
-		return errNoAudience
+		return nil, errNoAudience
 	}
-	set, release, err := keys.acquire(issuer.URL, issuer.DiscoveryURL, issuer.CertificateAuthority)
+	handle, err := f.keys.Acquire(issuer.URL, issuer.DiscoveryURL, issuer.CertificateAuthority)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	a.release = append(a.release, release)
-	a.members = append(a.members, &jwtAuthenticator{
+	return &jwtAuthenticator{
 		issuer:    issuer.URL,
-		audiences: slices.Clone(issuer.Audiences),
-		keys:      newKeyShare(set),
-		mapping:   newMapping(&j.Authenticator, j.Mapper),
-
-		evaluations: a.evaluations,
-	})
-	return nil
+		audiences: issuer.Audiences,
+		keys:      handle,
+		mapping:   claims.NewMapping(j, turns),
+		now:       f.cache.now,
+	}, nil
 }
 
-// Authenticate validates a token, or remembers what it was found to be.
-func (a *JWTAuthenticators) Authenticate(ctx context.Context, token string) (*Result, error) {
+// Authenticate implements Validator. All that can be seen without the signature
+// is looked at first.
+func (a *jwtAuthenticators) Authenticate(ctx context.Context, token string) (*Result, error) {
 	if !looksSigned(token) {
 		if kind, _ := classify(token); kind == opaque {
-			return nil, errOpaque
+			return nil, atSight{errOpaque}
 		}
-		return nil, errMalformed
+		return nil, atSight{errMalformed}
 	}
-	key := cacheKey{scope: a.scope, token: digest(token)}
-	if result, err, ok := a.cache.lookup(&key); ok {
-		return result, err
-	}
-	return a.validate(ctx, key, token)
-}
-
-// digest hashes a token in place: a copy of each bearer would be the only
-// allocation of a cache hit. The bytes are only read.
-func digest(token string) [sha256.Size]byte {
-	return sha256.Sum256(unsafe.Slice(unsafe.StringData(token), len(token)))
-}
-
-// validate is Authenticate for a token nothing is remembered of. What can be
-// seen without the signature is looked at first, and refused without being
-// remembered: a flood of such tokens fills no cache and reaches no provider.
-func (a *JWTAuthenticators) validate(ctx context.Context, key cacheKey, token string) (*Result, error) {
-	claim, refused := a.read(token)
-	if refused != nil {
-		return nil, refused
-	}
-	return a.cache.load(ctx, key, func(ctx context.Context) (answer, error) { return a.verify(ctx, claim) })
-}
-
-// judge implements validator.
-func (a *JWTAuthenticators) judge(ctx context.Context, token string) (answer, error) {
-	claim, refused := a.read(token)
-	if refused != nil {
-		return answer{}, refused
-	}
-	return a.verify(ctx, claim)
-}
-
-// issuers implements validator.
-func (a *JWTAuthenticators) issuers() []string {
-	var issuers []string
-	for _, member := range a.members {
-		issuers = append(issuers, member.issuer)
-	}
-	return issuers
-}
-
-// remembers implements inner.
-func (a *JWTAuthenticators) remembers() scope { return a.scope }
-
-// unverified is a token that an authenticator may accept, by what it says of
-// itself.
-type unverified struct {
-	*jwt
-	member *jwtAuthenticator
-	// matched is the audience that the token and the authenticator share.
-	matched string
-}
-
-// read looks at everything that needs no signature.
-func (a *JWTAuthenticators) read(token string) (unverified, *Unauthenticated) {
 	read, refused := parseJWT(token)
 	if refused != nil {
-		return unverified{}, refused
+		return nil, atSight{refused}
 	}
 	member, audience, refused := a.choose(read)
-	return unverified{read, member, audience}, refused
+	if refused != nil {
+		return nil, atSight{refused}
+	}
+	return member.authenticate(ctx, read, audience)
 }
 
-func (a *JWTAuthenticators) verify(ctx context.Context, token unverified) (answer, error) {
-	return token.member.authenticate(ctx, token.jwt, token.matched, a.now)
-}
-
-// choose finds the authenticator for the iss and aud of a token, and the
-// audience that matched. Nothing here is verified yet.
-func (a *JWTAuthenticators) choose(token *jwt) (*jwtAuthenticator, string, *Unauthenticated) {
-	if len(token.audience) == 0 {
+// choose finds the authenticator for the iss and aud of a token, and the audience
+// that matched. Nothing here is verified yet.
+func (a *jwtAuthenticators) choose(token *jwt) (*jwtAuthenticator, string, *Unauthenticated) {
+	if len(token.Audience) == 0 {
 		return nil, "", errClaims
 	}
 	refused := errUnknownIssuer
 	for _, member := range a.members {
-		if member.issuer != token.issuer {
+		if member.issuer != token.Issuer {
 			continue
 		}
 		refused = errAudience
-		for _, audience := range token.audience {
+		for _, audience := range token.Audience {
 			if !slices.Contains(member.audiences, audience) {
 				continue
 			}
-			if token.expired(a.now()) {
+			if token.Expired(a.now()) {
 				return nil, "", errExpired
 			}
 			return member, audience, nil
@@ -203,72 +115,50 @@ func (a *JWTAuthenticators) choose(token *jwt) (*jwtAuthenticator, string, *Unau
 }
 
 // authenticate verifies a token and maps its claims.
-func (m *jwtAuthenticator) authenticate(ctx context.Context, token *jwt, audience string, now func() time.Time) (answer, error) {
-	key, err := m.verify(ctx, token, audience, now)
+func (m *jwtAuthenticator) authenticate(ctx context.Context, token *jwt, audience string) (*Result, error) {
+	key, err := m.verify(ctx, token, audience)
 	if err != nil {
-		return answer{}, err
+		return nil, err
 	}
 	c, refused := token.verifiedClaims()
 	if refused != nil {
-		return answer{}, refused
+		return nil, refused
 	}
-	id, err := m.identity(ctx, c, len(token.signature.UnsafePayloadWithoutVerification()))
+	id, err := m.mapping.Identity(ctx, c, token.payloadSize())
 	if err != nil {
-		return answer{}, err
+		return nil, verdict(m.issuer, err)
 	}
-	return answer{
-		result: &Result{Identity: id, Expires: token.expiry()},
-		until:  now().Add(verifiedFor),
-		basis:  &signedBy{set: m.keys.keySet, key: key},
+	return &Result{
+		Identity:   id,
+		Expires:    token.Expiry(),
+		until:      m.now().Add(verifiedFor),
+		stillValid: m.signedBy(key),
 	}, nil
 }
 
-// maxEvaluated bounds the payload that expressions are run over.
-const maxEvaluated = 32 << 10
-
-// identity maps the claims of a payload of so many bytes, when it is the
-// token's turn to have expressions run over them.
-func (m *jwtAuthenticator) identity(ctx context.Context, c claims, size int) (*identity.Identity, error) {
-	if m.mapping.usesCEL() {
-		if size > maxEvaluated {
-			return nil, errTooLarge
-		}
-		if m.evaluations.enter(ctx) != nil {
-			return nil, errBusy
-		}
-		defer m.evaluations.leave()
-		if evaluations.enter(ctx) != nil {
-			return nil, errBusy
-		}
-		defer evaluations.leave()
-	}
-	id, refused := m.mapping.identity(ctx, c)
-	switch {
-	case refused == nil:
-		return id, nil
-	case ctx.Err() != nil:
-		return nil, errBusy // which is no verdict on the token
-	}
-	return nil, refused
+// signedBy is the Result.stillValid of a token that was verified with a key: the
+// key is still published, and the key set is not overdue.
+func (m *jwtAuthenticator) signedBy(key *keys.Key) func(time.Time) bool {
+	return func(now time.Time) bool { return m.keys.IsFresh(key, now) }
 }
 
-// verify has go-oidc check the token against our key set. An empty audience
-// says that the caller has decided about the audience.
-func (m *jwtAuthenticator) verify(ctx context.Context, token *jwt, audience string, now func() time.Time) (*publicKey, error) {
-	check := &signatureCheck{set: m.keys, token: token}
+// verify has go-oidc check the token against our key set. An empty audience says
+// that the caller has decided about the audience.
+func (m *jwtAuthenticator) verify(ctx context.Context, token *jwt, audience string) (*keys.Key, error) {
+	check := &signatureCheck{keys: m.keys, token: token}
 	verifier := oidc.NewVerifier(m.issuer, check, &oidc.Config{
 		ClientID:             audience,
 		SkipClientIDCheck:    audience == "",
 		SupportedSigningAlgs: algorithmNames,
-		Now:                  now,
+		Now:                  m.now,
 	})
 	_, err := verifier.Verify(ctx, token.raw)
 	switch {
 	case check.err != nil:
-		return nil, check.err // go-oidc does not keep the chain
+		return nil, verdict(m.issuer, check.err) // go-oidc does not keep the chain
 	case check.key == nil:
 		return nil, errSignature
-	case token.expired(now()):
+	case token.Expired(m.now()):
 		return nil, errExpired
 	case err != nil:
 		return nil, errNotYetValid // all else was looked at before
@@ -285,26 +175,26 @@ var algorithmNames = func() (names []string) {
 
 // signatureCheck is the oidc.KeySet for one token.
 type signatureCheck struct {
-	set   keyShare
+	keys  *keys.Handle
 	token *jwt
-	key   *publicKey
+	key   *keys.Key
 	err   error
 }
 
 var errOtherToken = errors.New("another token than the one that was read")
 
 // VerifySignature verifies the token that was read before, and hands out its
-// registered claims only (see registered.payload).
+// registered claims only (see claims.Registered.Payload).
 func (c *signatureCheck) VerifySignature(ctx context.Context, raw string) ([]byte, error) {
 	if raw != c.token.raw {
 		return nil, errOtherToken
 	}
-	key, err := c.set.verify(ctx, c.token)
+	key, err := c.keys.Verify(ctx, c.token.signature, len(raw))
 	if err != nil {
 		c.err = err
 		return nil, err
 	}
-	payload, err := c.token.payload()
+	payload, err := c.token.Payload()
 	if err != nil {
 		return nil, err
 	}
@@ -312,53 +202,36 @@ func (c *signatureCheck) VerifySignature(ctx context.Context, raw string) ([]byt
 	return payload, nil
 }
 
-// signedBy is the basis of a locally verified answer: the key that signed it
-// is still published, and the key set is not overdue.
-type signedBy struct {
-	set *keySet
-	key *publicKey
-}
-
-func (b *signedBy) stands(now time.Time) bool { return b.set.fresh(b.key, now) }
-
-// Refresh begins to read the keys of the issuers whose keys are due, and
-// waits for none of them. Called once in a while it makes IssuerFaults tell
-// of an issuer nobody sent a token of.
-func (a *JWTAuthenticators) Refresh() {
+// Refresh implements Validator.
+func (a *jwtAuthenticators) Refresh() {
 	for _, member := range a.members {
-		member.keys.refresh()
+		member.keys.Refresh()
 	}
 }
 
-// IssuerFaults lists the issuers that gave no usable answer when last asked,
-// each with what was wrong, for the notice IssuerUnavailable (AUTH-13). It is
-// in the order of the configuration and holds nothing a provider wrote.
-func (a *JWTAuthenticators) IssuerFaults() []string {
+// Faults implements Validator.
+func (a *jwtAuthenticators) Faults() []string {
 	var faults []string
-	seen := make(map[*keySet]bool, len(a.members))
 	for _, member := range a.members {
-		if seen[member.keys.keySet] {
-			continue
-		}
-		seen[member.keys.keySet] = true
-		if fault := member.keys.lastFault(); fault != "" {
-			faults = append(faults, member.issuer+": "+fault)
+		if fault := member.keys.Fault(); fault != "" && !slices.Contains(faults, member.issuer+": "+string(fault)) {
+			faults = append(faults, member.issuer+": "+string(fault))
 		}
 	}
 	return faults
 }
 
-// Close gives the key sets back and drops what is remembered. A request that is
-// still with the authenticators is served with the keys that are known.
-func (a *JWTAuthenticators) Close() {
-	a.cache.drop(a.scope)
-	for _, release := range a.release {
-		release()
+// AsksApiserver implements Validator.
+func (a *jwtAuthenticators) AsksApiserver() bool { return false }
+
+// Close implements Validator: it gives the key sets back.
+func (a *jwtAuthenticators) Close() {
+	for _, member := range a.members {
+		member.keys.Close()
 	}
 }
 
 // Interface guards.
 var (
-	_ validator   = (*JWTAuthenticators)(nil)
+	_ Validator   = (*jwtAuthenticators)(nil)
 	_ oidc.KeySet = (*signatureCheck)(nil)
 )

@@ -2,12 +2,16 @@ package authn
 
 import (
 	"bytes"
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,24 +20,13 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
-// check authenticates and compares the name or the reason.
-func (w *world) check(t *testing.T, token, name, reason string) {
-	t.Helper()
-	result, err := w.Authenticate(t.Context(), token)
-	got := ""
-	if err == nil {
-		got = result.Identity.Name
-	}
-	if got != name || reasonOf(err) != reason {
-		t.Errorf("got %q, %v; want %q, %q", got, err, name, reason)
-	}
-}
-
 func TestAuthenticate(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	w := newWorld(t, p.authenticator())
 	result, err := w.Authenticate(t.Context(), w.token(t, k1(), p))
 	if err != nil {
@@ -51,64 +44,64 @@ func TestAuthenticate(t *testing.T) {
 // TOK-03, AUTH-4: which keys sign, and that the key must fit.
 func TestAlgorithms(t *testing.T) {
 	signers := []signer{
-		{"rs256", jose.RS256, rsaKey1()}, {"rs384", jose.RS384, rsaKey1()}, {"rs512", jose.RS512, rsaKey1()},
-		{"ps256", jose.PS256, rsaKey1()}, {"ps384", jose.PS384, rsaKey1()}, {"ps512", jose.PS512, rsaKey1()},
-		{"es256", jose.ES256, ecKey256()}, {"es384", jose.ES384, ecKey384()}, {"es512", jose.ES512, ecKey521()},
-		{"eddsa", jose.EdDSA, edwards()},
+		by("rs256", jose.RS256, issuertest.RSA1()), by("rs384", jose.RS384, issuertest.RSA1()), by("rs512", jose.RS512, issuertest.RSA1()),
+		by("ps256", jose.PS256, issuertest.RSA1()), by("ps384", jose.PS384, issuertest.RSA1()), by("ps512", jose.PS512, issuertest.RSA1()),
+		by("es256", jose.ES256, issuertest.EC256()), by("es384", jose.ES384, issuertest.EC384()), by("es512", jose.ES512, issuertest.EC521()),
+		by("eddsa", jose.EdDSA, issuertest.Edwards()),
 	}
 	var keys []map[string]any
 	for _, s := range signers {
-		keys = append(keys, s.jwk())
+		keys = append(keys, s.JWK())
 	}
 	p := newIDP(t, keys...)
 	w := newWorld(t, p.authenticator())
 	for _, s := range signers {
-		t.Run(string(s.alg), func(t *testing.T) {
+		t.Run(string(s.Algorithm), func(t *testing.T) {
 			w.check(t, w.token(t, s, p), "alice", "")
-			other := signer{s.kid, s.alg, map[bool]func() signer{true: k1, false: k2}[s.key != rsaKey1()]().key}
-			if strings.HasPrefix(string(s.alg), "E") {
-				other.alg = jose.RS256 // an RSA signature under the kid of another type of key
+			other := by(s.KeyID, s.Algorithm, map[bool]func() signer{true: k1, false: k2}[s.Key != issuertest.RSA1()]().Key)
+			if strings.HasPrefix(string(s.Algorithm), "E") {
+				other.Algorithm = jose.RS256 // an RSA signature under the kid of another type of key
 			}
 			w.check(t, w.token(t, other, p), "", ReasonSignature)
 		})
 	}
 	for _, wrong := range []signer{
-		{"es256", jose.ES384, ecKey384()}, {"es384", jose.ES256, ecKey256()}, {"eddsa", jose.ES256, ecKey256()},
-		{"es256", jose.EdDSA, edwards()}, {"rs256", jose.ES256, ecKey256()},
+		by("es256", jose.ES384, issuertest.EC384()), by("es384", jose.ES256, issuertest.EC256()), by("eddsa", jose.ES256, issuertest.EC256()),
+		by("es256", jose.EdDSA, issuertest.Edwards()), by("rs256", jose.ES256, issuertest.EC256()),
 	} {
 		w.check(t, w.token(t, wrong, p), "", ReasonSignature)
 	}
-	if reads := p.keyReads.Load(); reads != 1 {
+	if reads := p.KeyReads.Load(); reads != 1 {
 		t.Errorf("%d reads of the keys, want 1", reads)
 	}
 }
 
 // TOK-03: the whole kind of tokens that were not signed by a published key.
 func TestForged(t *testing.T) {
-	p := newIDP(t, k1().jwk(), signer{"ec", jose.ES256, ecKey256()}.jwk())
+	p := newIDP(t, k1().JWK(), by("ec", jose.ES256, issuertest.EC256()).JWK())
 	w := newWorld(t, p.authenticator())
 	good := w.token(t, k1(), p)
 	w.check(t, good, "alice", "")
 	payload := strings.Split(good, ".")[1]
-	der, err := x509.MarshalPKIXPublicKey(k1().key.Public())
+	der, err := x509.MarshalPKIXPublicKey(k1().Key.Public())
 	if err != nil {
 		t.Fatal(err)
 	}
 	public := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 
-	unsigned := func(header string) string { return encode([]byte(header)) + "." + payload + "." }
+	unsigned := func(header string) string { return issuertest.Encode([]byte(header)) + "." + payload + "." }
 	mac := func(header string, secret []byte) string {
-		input := encode([]byte(header)) + "." + payload
+		input := issuertest.Encode([]byte(header)) + "." + payload
 		h := hmac.New(sha256.New, secret)
 		h.Write([]byte(input))
-		return input + "." + encode(h.Sum(nil))
+		return input + "." + issuertest.Encode(h.Sum(nil))
 	}
 	claims, err := json.Marshal(w.claimsOf(p))
 	if err != nil {
 		t.Fatal(err)
 	}
 	stranger := k2()
-	stranger.kid = "k1"
+	stranger.KeyID = "k1"
 	flipped := []byte(good)
 	middle := len(flipped) - 100
 	flipped[middle] = map[bool]byte{true: 'B', false: 'A'}[flipped[middle] == 'A']
@@ -127,21 +120,21 @@ func TestForged(t *testing.T) {
 		{"two algorithms", unsigned(`{"alg":"RS256","alg":"none"}`) + parts[2], ReasonMalformed},
 		{"HS256 with the PEM of the key", mac(`{"alg":"HS256","kid":"k1"}`, public), ReasonAlgorithm},
 		{"HS256 with the DER of the key", mac(`{"alg":"HS256","kid":"k1"}`, der), ReasonAlgorithm},
-		{"RS256 over an EC key", signer{"ec", jose.RS256, rsaKey1()}.sign(t, nil, claims), ReasonSignature},
-		{"another key under a known kid", stranger.sign(t, nil, claims), ReasonSignature},
-		{"embedded key", stranger.sign(t, map[string]any{"jwk": k2().jwk()}, claims), ReasonSignature},
-		{"embedded key, unknown kid", k2().sign(t, map[string]any{"jwk": k2().jwk()}, claims), ReasonUnknownKey},
-		{"jku elsewhere", stranger.sign(t, map[string]any{"jku": p.server.URL + "/evil"}, claims), ReasonSignature},
-		{"x5u elsewhere", stranger.sign(t, map[string]any{"x5u": p.server.URL + "/evil"}, claims), ReasonSignature},
-		{"crit", k1().sign(t, map[string]any{"crit": []string{"exp"}}, claims), ReasonMalformed},
-		{"crit that go-jose knows", k1().sign(t, map[string]any{"crit": []string{"b64"}, "b64": true}, claims), ReasonMalformed},
-		{"logout token", k1().sign(t, map[string]any{"typ": "logout+jwt"}, claims), ReasonMalformed},
-		{"security event", k1().sign(t, map[string]any{"typ": "application/SecEvent+JWT"}, claims), ReasonMalformed},
-		{"typ a number", k1().sign(t, map[string]any{"typ": 1}, claims), ReasonMalformed},
+		{"RS256 over an EC key", by("ec", jose.RS256, issuertest.RSA1()).Sign(t, nil, claims), ReasonSignature},
+		{"another key under a known kid", stranger.Sign(t, nil, claims), ReasonSignature},
+		{"embedded key", stranger.Sign(t, map[string]any{"jwk": k2().JWK()}, claims), ReasonSignature},
+		{"embedded key, unknown kid", k2().Sign(t, map[string]any{"jwk": k2().JWK()}, claims), ReasonUnknownKey},
+		{"jku elsewhere", stranger.Sign(t, map[string]any{"jku": p.Server.URL + "/evil"}, claims), ReasonSignature},
+		{"x5u elsewhere", stranger.Sign(t, map[string]any{"x5u": p.Server.URL + "/evil"}, claims), ReasonSignature},
+		{"crit", k1().Sign(t, map[string]any{"crit": []string{"exp"}}, claims), ReasonMalformed},
+		{"crit that go-jose knows", k1().Sign(t, map[string]any{"crit": []string{"b64"}, "b64": true}, claims), ReasonMalformed},
+		{"logout token", k1().Sign(t, map[string]any{"typ": "logout+jwt"}, claims), ReasonMalformed},
+		{"security event", k1().Sign(t, map[string]any{"typ": "application/SecEvent+JWT"}, claims), ReasonMalformed},
+		{"typ a number", k1().Sign(t, map[string]any{"typ": 1}, claims), ReasonMalformed},
 		{"one byte flipped", string(flipped), ReasonSignature},
 		{"signature cut", good[:len(good)-2], ReasonSignature},
 		{"signature in another spelling", stray, ReasonMalformed},
-		{"payload of another token", parts[0] + "." + encode(bytes.Replace(claims, []byte("alice"), []byte("admin"), 1)) + "." + parts[2], ReasonSignature},
+		{"payload of another token", parts[0] + "." + issuertest.Encode(bytes.Replace(claims, []byte("alice"), []byte("admin"), 1)) + "." + parts[2], ReasonSignature},
 		{"two parts", parts[0] + "." + parts[1], ReasonMalformed},
 		{"four parts", good + ".x", ReasonMalformed},
 		{"JWE", good + ".x.x", ReasonMalformed},
@@ -153,7 +146,7 @@ func TestForged(t *testing.T) {
 		{"opaque", "0123456789abcdef", ReasonOpaque},
 		{"empty", "", ReasonMalformed},
 		{"dots", "..", ReasonOpaque},
-		{"header of many members", k1().sign(t, map[string]any{"x": make([]int, maxHeaderCommas)}, claims), ReasonMalformed},
+		{"header of many members", k1().Sign(t, map[string]any{"x": make([]int, maxHeaderCommas)}, claims), ReasonMalformed},
 		{"header too long", strings.Repeat("a", maxHeaderPart+1) + "." + payload + "." + parts[2], ReasonMalformed},
 		{"too long", strings.Repeat("a", maxToken) + ".a.a", ReasonMalformed},
 	}
@@ -164,11 +157,11 @@ func TestForged(t *testing.T) {
 			w.check(t, tt.token, "", tt.reason)
 		})
 	}
-	if n := p.others.Load(); n != 0 {
+	if n := p.Others.Load(); n != 0 {
 		t.Errorf("%d requests to places that tokens named", n)
 	}
-	w.check(t, k1().sign(t, map[string]any{"typ": "at+jwt"}, claims), "alice", "")
-	w.check(t, k1().sign(t, map[string]any{"typ": ""}, claims), "alice", "")
+	w.check(t, k1().Sign(t, map[string]any{"typ": "at+jwt"}, claims), "alice", "")
+	w.check(t, k1().Sign(t, map[string]any{"typ": ""}, claims), "alice", "")
 }
 
 // nextCharacter is the character after c in the alphabet of base64url.
@@ -179,7 +172,7 @@ func nextCharacter(c byte) byte {
 
 // TOK-05: exp without leeway, nbf five minutes, iat not looked at.
 func TestTimes(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	w := newWorld(t, p.authenticator())
 	now := w.clock.Now().Unix()
 	raw := func(s string) any { return json.RawMessage(s) }
@@ -232,7 +225,7 @@ func TestTimes(t *testing.T) {
 
 // AUTH-4: iss and aud choose the authenticator.
 func TestIssuersAndAudiences(t *testing.T) {
-	p, q := newIDP(t, k1().jwk()), newIDP(t, k2().jwk())
+	p, q := newIDP(t, k1().JWK()), newIDP(t, k2().JWK())
 	first, second, third := p.authenticator(), q.authenticator(), p.authenticator()
 	first.Issuer.Audiences = []string{"proxy-a", "proxy-b"}
 	first.Issuer.AudienceMatchPolicy = apiserver.AudienceMatchPolicyMatchAny
@@ -256,15 +249,15 @@ func TestIssuersAndAudiences(t *testing.T) {
 		{"one audience of several", k1(), p, []any{"aud", []string{"x", "proxy-b"}}, "alice", ""},
 		{"one issuer, another authenticator", k1(), p, []any{"aud", "proxy-c"}, "third", ""},
 		{"the key of another issuer", k2(), p, nil, "", ReasonUnknownKey},
-		{"the key of another issuer under its kid", signer{"k1", jose.RS256, rsaKey2()}, p, nil, "", ReasonSignature},
+		{"the key of another issuer under its kid", by("k1", jose.RS256, issuertest.RSA2()), p, nil, "", ReasonSignature},
 		{"unknown issuer", k1(), p, []any{"iss", "https://evil.example.test"}, "", ReasonUnknownIssuer},
-		{"issuer with a slash", k1(), p, []any{"iss", p.issuer + "/"}, "", ReasonUnknownIssuer},
-		{"issuer in another case", k1(), p, []any{"iss", strings.ToUpper(p.issuer)}, "", ReasonUnknownIssuer},
+		{"issuer with a slash", k1(), p, []any{"iss", p.URL + "/"}, "", ReasonUnknownIssuer},
+		{"issuer in another case", k1(), p, []any{"iss", strings.ToUpper(p.URL)}, "", ReasonUnknownIssuer},
 		{"no issuer", k1(), p, []any{"iss", absent}, "", ReasonClaims},
 		{"empty issuer", k1(), p, []any{"iss", ""}, "", ReasonClaims},
-		{"issuer in a list", k1(), p, []any{"iss", []string{p.issuer}}, "", ReasonClaims},
-		{"issuer under another name", k1(), p, []any{"iss", absent, "ISS", p.issuer}, "", ReasonClaims},
-		{"a second issuer under another name", k1(), p, []any{"iss", "https://evil.example.test", "Iss", p.issuer}, "", ReasonUnknownIssuer},
+		{"issuer in a list", k1(), p, []any{"iss", []string{p.URL}}, "", ReasonClaims},
+		{"issuer under another name", k1(), p, []any{"iss", absent, "ISS", p.URL}, "", ReasonClaims},
+		{"a second issuer under another name", k1(), p, []any{"iss", "https://evil.example.test", "Iss", p.URL}, "", ReasonUnknownIssuer},
 		{"another audience", k1(), p, []any{"aud", "proxy-x"}, "", ReasonAudience},
 		{"audience of another issuer's", k2(), q, []any{"aud", "proxy-b"}, "", ReasonAudience},
 		{"audience in another case", k1(), p, []any{"aud", "Proxy-A"}, "", ReasonAudience},
@@ -284,32 +277,14 @@ func TestIssuersAndAudiences(t *testing.T) {
 			w.check(t, w.token(t, tt.signer, tt.issuer, tt.changes...), tt.want, tt.reason)
 		})
 	}
-	if n := len(w.keys.sets); n != 2 {
+	if n := w.factory.keys.Len(); n != 2 {
 		t.Errorf("%d key sets, want 2", n)
-	}
-}
-
-// As kube-apiserver does, for one issuer only.
-func TestGoogleIssuer(t *testing.T) {
-	for issuer, want := range map[string]string{
-		"accounts.google.com":         "https://accounts.google.com",
-		"https://accounts.google.com": "https://accounts.google.com",
-		"idp.example.test":            "idp.example.test",
-	} {
-		raw, err := json.Marshal(issuer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, ok := claims{"iss": raw, "aud": json.RawMessage(`"a"`), "exp": json.RawMessage(`1`)}.registered()
-		if !ok || r.issuer != want {
-			t.Errorf("%s is read as %s, %t", issuer, r.issuer, ok)
-		}
 	}
 }
 
 // AUTH-10 through a whole token, with bytes that no JSON encoder writes.
 func TestPayloadBytes(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	w := newWorld(t, p.authenticator())
 	payload, err := json.Marshal(w.claimsOf(p, "sub", "MARK"))
 	if err != nil {
@@ -328,7 +303,7 @@ func TestPayloadBytes(t *testing.T) {
 		{"not JSON", `alice`, "", ReasonClaims},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			token := k1().sign(t, nil, bytes.Replace(payload, []byte(`"MARK"`), []byte(tt.sub), 1))
+			token := k1().Sign(t, nil, bytes.Replace(payload, []byte(`"MARK"`), []byte(tt.sub), 1))
 			w.check(t, token, tt.want, tt.reason)
 		})
 	}
@@ -336,7 +311,7 @@ func TestPayloadBytes(t *testing.T) {
 
 // SIG-3, OBS-01: nothing of a token is in an error, whatever is wrong with it.
 func TestErrorsHoldNothing(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	w := newWorld(t, p.authenticator())
 	for _, token := range []string{
 		w.token(t, k2(), p), w.token(t, k1(), p, "exp", 1), w.token(t, k1(), p, "sub", 42),
@@ -370,12 +345,12 @@ func TestReasonsHaveTexts(t *testing.T) {
 }
 
 func FuzzAuthenticate(f *testing.F) {
-	p := newIDP(f, k1().jwk())
+	p := newIDP(f, k1().JWK())
 	w := newWorld(f, p.authenticator())
 	good := w.token(f, k1(), p)
 	f.Add(good)
 	f.Add(strings.Repeat("a.", 2) + "a")
-	f.Add(encode([]byte(`{"alg":"RS256","jwk":{"kty":"RSA"}}`)) + "." + strings.SplitN(good, ".", 2)[1])
+	f.Add(issuertest.Encode([]byte(`{"alg":"RS256","jwk":{"kty":"RSA"}}`)) + "." + strings.SplitN(good, ".", 2)[1])
 	f.Fuzz(func(t *testing.T, token string) {
 		result, err := w.Authenticate(t.Context(), token)
 		if (result == nil) == (err == nil) {
@@ -385,4 +360,57 @@ func FuzzAuthenticate(f *testing.F) {
 			t.Fatalf("accepted %q", token)
 		}
 	})
+}
+
+func TestNewJWTRefuses(t *testing.T) {
+	p := newIDP(t)
+	for name, change := range map[string]func(*apiserver.JWTAuthenticator){
+		"empty CA":    func(a *apiserver.JWTAuthenticator) { a.Issuer.CertificateAuthority = " " },
+		"CA no PEM":   func(a *apiserver.JWTAuthenticator) { a.Issuer.CertificateAuthority = "secret" },
+		"no audience": func(a *apiserver.JWTAuthenticator) { a.Issuer.Audiences = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			good, bad := p.authenticator(), p.authenticator()
+			change(&bad)
+			f := NewFactory(Options{})
+			_, err := f.newJWT([]k8swatch.JWT{{Authenticator: good}, {Authenticator: bad}})
+			if err == nil || strings.Contains(err.Error(), "secret") {
+				t.Errorf("got %v", err)
+			}
+			if f.keys.Len() != 0 {
+				t.Error("the key set of the first was not given back")
+			}
+		})
+	}
+}
+
+// A caller that leaves while the keys are read gets an error that is no
+// verdict, and the others get theirs.
+func TestCallerLeaves(t *testing.T) {
+	p := newIDP(t, k1().JWK())
+	w := newWorld(t, p.authenticator())
+	entered, release := make(chan struct{}), make(chan struct{})
+	p.Answer(func(rw http.ResponseWriter, _ *http.Request) {
+		close(entered)
+		<-release
+		writeJSON(rw, map[string]any{"issuer": p.URL, "jwks_uri": p.Server.URL + "/keys"})
+	}, nil)
+	token := w.token(t, k1(), p)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		_, err := w.Authenticate(ctx, token)
+		if !errors.Is(err, context.Canceled) || reasonOf(err) != err.Error() {
+			t.Errorf("got %v", err)
+		}
+	})
+	<-entered
+	cancel()
+	wait.Wait()
+	for range 3 {
+		wait.Go(func() { w.check(t, token, "alice", "") })
+	}
+	close(release)
+	wait.Wait()
+	p.Reads(t, 1)
 }

@@ -2,9 +2,9 @@ package authn
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,7 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/claims"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
 
 // reviews is an apiserver that says who the bearer of a token is.
@@ -24,37 +27,37 @@ type reviews struct {
 	asked atomic.Int64
 
 	mu     sync.Mutex
-	answer func(token string) (*Review, error)
+	answer func(token string) (probe.Subject, int, error)
 }
 
 func newReviews() *reviews {
 	r := &reviews{clock: newClock()}
-	r.cache = NewCache(1000, r.clock.Now)
-	r.says(&Review{Name: "alice", Groups: []string{"dev", "system:authenticated"}}, nil)
+	r.cache = NewCache(CacheOptions{Entries: 1000, Now: r.clock.Now})
+	r.says(probe.Subject{Name: "alice", Groups: []string{"dev", "system:authenticated"}}, http.StatusCreated, nil)
 	return r
 }
 
-func (r *reviews) says(review *Review, err error) {
+func (r *reviews) says(subject probe.Subject, code int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.answer = func(string) (*Review, error) { return review, err }
+	r.answer = func(string) (probe.Subject, int, error) { return subject, code, err }
 }
 
-func (r *reviews) review(_ context.Context, token string) (*Review, error) {
+func (r *reviews) review(_ context.Context, token string) (probe.Subject, int, error) {
 	r.asked.Add(1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.answer(token)
 }
 
-func (r *reviews) validator(hash string) *Kubernetes {
-	return NewKubernetes(KubernetesConfig{UID: "1", Hash: hash, TTL: 30 * time.Second, Review: r.review}, r.cache)
+func (r *reviews) validator() Validator {
+	f := &Factory{cache: r.cache, options: Options{TokenCacheTTL: 30 * time.Second}}
+	return newCaching(f.newKubernetes(r.review), r.cache)
 }
 
 // jwtUntil is a token that an apiserver may have issued and nobody here verifies.
 func jwtUntil(exp string) string {
-	encode := base64.RawURLEncoding.EncodeToString
-	return encode([]byte(`{"alg":"RS256"}`)) + "." + encode([]byte(`{"iss":"x","exp":`+exp+`}`)) + "." + encode([]byte("signature"))
+	return issuertest.Encode([]byte(`{"alg":"RS256"}`)) + "." + issuertest.Encode([]byte(`{"iss":"x","exp":`+exp+`}`)) + "." + issuertest.Encode([]byte("signature"))
 }
 
 var errNoAnswer = errors.New("no answer")
@@ -63,32 +66,31 @@ var errNoAnswer = errors.New("no answer")
 func TestKubernetesRemembers(t *testing.T) {
 	now := newClock().Now()
 	at := func(d time.Duration) string { return fmt.Sprint(now.Add(d).Unix()) }
-	refused := &Unauthenticated{Reason: ReasonApiserver}
 	for _, tt := range []struct {
 		name, token string
+		code        int
 		err         error
+		want        string // the text of an error
 		counts      time.Duration
 	}{
-		{"an opaque token", "opaque", nil, 30 * time.Second},
-		{"one that ends later", jwtUntil(at(time.Hour)), nil, 30 * time.Second},
-		{"one that ends sooner", jwtUntil(at(7 * time.Second)), nil, 7 * time.Second},
-		{"one that has ended by our clock", jwtUntil(at(-time.Second)), nil, 0},
-		{"one whose end cannot be read", jwtUntil(`"soon"`), nil, 30 * time.Second},
-		{"one that is only almost signed", "a.b.c", nil, 30 * time.Second},
-		{"a refused one", "opaque", refused, refusedFor},
-		{"an apiserver without an answer", "opaque", errNoAnswer, 0},
-		{"an unavailable one", "opaque", &Unavailable{Fault: "it is busy"}, 0},
+		{"an opaque token", "opaque", 201, nil, "", 30 * time.Second},
+		{"one that ends later", jwtUntil(at(time.Hour)), 201, nil, "", 30 * time.Second},
+		{"one that ends sooner", jwtUntil(at(7 * time.Second)), 201, nil, "", 7 * time.Second},
+		{"one that has ended by our clock", jwtUntil(at(-time.Second)), 201, nil, "", 0},
+		{"one whose end cannot be read", jwtUntil(`"soon"`), 201, nil, "", 30 * time.Second},
+		{"one that is only almost signed", "a.b.c", 201, nil, "", 30 * time.Second},
+		{"a refused one", "opaque", 401, nil, errApiserver.Error(), refusedFor},
+		{"an apiserver without an answer", "opaque", 0, errNoAnswer, "asking the cluster's apiserver about a token: no answer", 0},
+		{"an unavailable one", "opaque", 503, nil, "the cluster's apiserver answered a SelfSubjectReview with 503", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newReviews()
-			if tt.err != nil {
-				r.says(nil, tt.err)
-			}
-			k := r.validator("hash")
+			r.says(probe.Subject{Name: "alice"}, tt.code, tt.err)
+			k := r.validator()
 			ask := func(want int64) {
 				t.Helper()
 				result, err := k.Authenticate(t.Context(), tt.token)
-				if tt.err != nil && err != tt.err || tt.err == nil && (err != nil || result.Identity.Name != "alice") {
+				if err == nil && (tt.want != "" || result.Identity.Name != "alice") || err != nil && err.Error() != tt.want {
 					t.Fatalf("%v, %v", result, err)
 				}
 				if n := r.asked.Load(); n != want {
@@ -110,9 +112,9 @@ func TestKubernetesRemembers(t *testing.T) {
 // the authenticator.
 func TestKubernetesScope(t *testing.T) {
 	r := newReviews()
-	a, b := r.validator("target a"), r.validator("target b")
+	a, b := r.validator(), r.validator()
 	for range 2 {
-		for _, k := range []*Kubernetes{a, b} {
+		for _, k := range []Validator{a, b} {
 			if _, err := k.Authenticate(t.Context(), "token"); err != nil {
 				t.Fatal(err)
 			}
@@ -131,8 +133,11 @@ func TestKubernetesScope(t *testing.T) {
 func TestKubernetesSingleFlight(t *testing.T) {
 	r := newReviews()
 	hold := make(chan struct{})
-	r.answer = func(string) (*Review, error) { <-hold; return &Review{Name: "alice"}, nil }
-	k := r.validator("hash")
+	r.answer = func(string) (probe.Subject, int, error) {
+		<-hold
+		return probe.Subject{Name: "alice"}, http.StatusCreated, nil
+	}
+	k := r.validator()
 	var all sync.WaitGroup
 	var good atomic.Int64
 	for range 1000 {
@@ -155,31 +160,31 @@ func TestKubernetesSingleFlight(t *testing.T) {
 // AUTH-8: name and groups as the apiserver wrote them, within the bounds of any
 // identity (ID-2).
 func TestKubernetesIdentity(t *testing.T) {
-	many := make([]string, maxIdentityValues)
+	many := make([]string, claims.MaxIdentityValues)
 	for i := range many {
 		many[i] = fmt.Sprint("group", i)
 	}
-	long := strings.Repeat("g", maxIdentityBytes)
+	long := strings.Repeat("g", claims.MaxIdentityBytes)
 	for name, tt := range map[string]struct {
-		review  Review
+		review  probe.Subject
 		want    identity.Identity
 		refused identity.Reason
 	}{
 		"a service account": {
-			review: Review{"system:serviceaccount:ci:bot", []string{"system:serviceaccounts", "system:serviceaccounts:ci", "system:authenticated"}},
+			review: probe.Subject{Name: "system:serviceaccount:ci:bot", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:ci", "system:authenticated"}},
 			want:   identity.Identity{Name: "system:serviceaccount:ci:bot", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:ci", "system:authenticated"}},
 		},
-		"no group":        {review: Review{"alice", nil}, want: identity.Identity{Name: "alice"}},
-		"a group twice":   {review: Review{"alice", []string{"a", "b", "a"}}, want: identity.Identity{Name: "alice", Groups: []string{"a", "b"}}},
-		"a blank name":    {review: Review{" ", nil}, want: identity.Identity{Name: " ", EmptyName: true}, refused: identity.ReasonEmptyUsername},
-		"too many groups": {review: Review{"alice", many}, want: identity.Identity{TooLarge: true}, refused: identity.ReasonTooLarge},
-		"a huge group":    {review: Review{"alice", []string{long}}, want: identity.Identity{TooLarge: true}, refused: identity.ReasonTooLarge},
-		"a huge name":     {review: Review{long + "x", nil}, want: identity.Identity{TooLarge: true}, refused: identity.ReasonTooLarge},
+		"no group":        {review: probe.Subject{Name: "alice", Groups: nil}, want: identity.Identity{Name: "alice"}},
+		"a group twice":   {review: probe.Subject{Name: "alice", Groups: []string{"a", "b", "a"}}, want: identity.Identity{Name: "alice", Groups: []string{"a", "b"}}},
+		"a blank name":    {review: probe.Subject{Name: " ", Groups: nil}, want: identity.Identity{Name: " ", EmptyName: true}, refused: identity.ReasonEmptyUsername},
+		"too many groups": {review: probe.Subject{Name: "alice", Groups: many}, want: identity.Identity{TooLarge: true}, refused: identity.ReasonTooLarge},
+		"a huge group":    {review: probe.Subject{Name: "alice", Groups: []string{long}}, want: identity.Identity{TooLarge: true}, refused: identity.ReasonTooLarge},
+		"a huge name":     {review: probe.Subject{Name: long + "x", Groups: nil}, want: identity.Identity{TooLarge: true}, refused: identity.ReasonTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newReviews()
-			r.says(&tt.review, nil)
-			result, err := r.validator("hash").Authenticate(t.Context(), "token")
+			r.says(tt.review, http.StatusCreated, nil)
+			result, err := r.validator().Authenticate(t.Context(), "token")
 			if err != nil {
 				t.Fatal(err)
 			}

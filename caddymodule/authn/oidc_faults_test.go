@@ -12,13 +12,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 )
 
 // AUTH-13: what the endpoints may answer, whose fault it is, and that the next
 // token is judged as if nothing had happened.
 func TestOIDCAnswers(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	typed := func(media string, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", media)
@@ -26,7 +27,7 @@ func TestOIDCAnswers(t *testing.T) {
 		}
 	}
 	elsewhere := func(code int) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, p.server.URL+"/other", code) }
+		return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, p.Server.URL+"/other", code) }
 	}
 	broken := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	const ok = `{"sub":"alice","active":true,"aud":"proxy-a"}`
@@ -77,8 +78,8 @@ func TestOIDCAnswers(t *testing.T) {
 		}{userinfoEndpoint: {&p.userinfo, tt.userinfo}, introspectionEndpoint: {&p.introspection, tt.introspection}} {
 			t.Run(tt.name+"/"+name, func(t *testing.T) {
 				w := newOIDCWorld(t, p, nil)
-				token := p.issue(encode([]byte(tt.name)), alice(), w.active())
-				next := p.issue(encode([]byte(tt.name+", again")), alice(), w.active())
+				token := p.issue(issuertest.Encode([]byte(tt.name)), alice(), w.active())
+				next := p.issue(issuertest.Encode([]byte(tt.name+", again")), alice(), w.active())
 				at.endpoint.answers(tt.answer)
 				defer at.endpoint.answers(nil)
 				var faults []string
@@ -86,12 +87,12 @@ func TestOIDCAnswers(t *testing.T) {
 				case at.want == "":
 					w.check(t, token, "alice", "")
 				case strings.Contains(at.want, " "):
-					faults = []string{p.issuer + ": " + name + ": " + at.want}
+					faults = []string{p.URL + ": " + name + ": " + at.want}
 					w.unavailable(t, token, faults[0])
 				default:
 					w.check(t, token, "", at.want)
 				}
-				if diff := cmp.Diff(faults, w.IssuerFaults()); diff != "" {
+				if diff := cmp.Diff(faults, w.Faults()); diff != "" {
 					t.Error(diff)
 				}
 				at.endpoint.answers(nil)
@@ -99,13 +100,13 @@ func TestOIDCAnswers(t *testing.T) {
 					w.check(t, token, "alice", "")
 				}
 				w.check(t, next, "alice", "")
-				if faults := w.IssuerFaults(); faults != nil {
+				if faults := w.Faults(); faults != nil {
 					t.Errorf("afterwards: %q", faults)
 				}
 			})
 		}
 	}
-	if n := p.others.Load(); n != 0 {
+	if n := p.Others.Load(); n != 0 {
 		t.Errorf("%d redirects were followed", n)
 	}
 }
@@ -113,26 +114,26 @@ func TestOIDCAnswers(t *testing.T) {
 // AUTH-13: an endpoint that does not answer, is down, or has another
 // certificate, from the start and later.
 func TestOIDCEndpointFaults(t *testing.T) {
-	p, stopped := newIDP(t, k1().jwk()), newIDP(t)
-	stopped.server.Close()
+	p, stopped := newIDP(t, k1().JWK()), newIDP(t)
+	stopped.Server.Close()
 	w := newOIDCWorld(t, p, nil)
 	for i, tt := range []struct{ at, fault string }{
-		{strings.Replace(p.server.URL, "127.0.0.1", "localhost", 1) + "/userinfo", "its certificate is not trusted"},
-		{stopped.server.URL + "/userinfo", "it refused the connection"},
+		{strings.Replace(p.Server.URL, "127.0.0.1", "localhost", 1) + "/userinfo", "its certificate is not trusted"},
+		{stopped.Server.URL + "/userinfo", "it refused the connection"},
 	} {
 		p.discovers(map[string]any{"userinfo_endpoint": tt.at})
 		w := newOIDCWorld(t, p, nil)
 		token := p.issue(fmt.Sprint("token", i), alice(), w.active())
-		w.unavailable(t, token, p.issuer+": "+userinfoEndpoint+": "+tt.fault)
+		w.unavailable(t, token, p.URL+": "+userinfoEndpoint+": "+tt.fault)
 		w.unavailable(t, w.signed(t), tt.fault)
 	}
 	p.discovers(nil)
 	token := p.issue("slow", alice(), w.active())
 	for name, e := range map[string]*endpoint{userinfoEndpoint: &p.userinfo, introspectionEndpoint: &p.introspection} {
 		e.answers(hangs)
-		_, err := w.judge(shortly(t), token)
+		_, err := uncached(w.Validator).Authenticate(shortly(t), token)
 		var fault *Unavailable
-		if !errors.As(err, &fault) || fault.Fault != p.issuer+": "+name+": it did not answer in time" {
+		if !errors.As(err, &fault) || fault.Fault != p.URL+": "+name+": it did not answer in time" {
 			t.Errorf("got %v", err)
 		}
 		e.answers(nil)
@@ -143,18 +144,18 @@ func TestOIDCEndpointFaults(t *testing.T) {
 // A provider without userinfo is a fault with claims_source UserInfo, of which
 // the notice knows without a token.
 func TestOIDCWithoutUserinfo(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	for _, at := range []any{absent, nil, 1, "", "/userinfo", "http://idp.example.test/userinfo", "https://a@idp.example.test/userinfo", "https:///userinfo"} {
 		p.discovers(map[string]any{"userinfo_endpoint": at})
 		w := newOIDCWorld(t, p, nil)
 		w.Refresh()
-		want := []string{p.issuer + ": its discovery document names no userinfo_endpoint that is an https URL"}
-		eventually(t, "the fault is known", func() bool { return cmp.Equal(want, w.IssuerFaults()) })
+		want := []string{p.URL + ": its discovery document names no userinfo_endpoint that is an https URL"}
+		eventually(t, "the fault is known", func() bool { return cmp.Equal(want, w.Faults()) })
 		w.unavailable(t, w.signed(t), want[0])
 		w.unavailable(t, p.issue("opaque", alice(), w.active()), want[0])
 		w = newOIDCWorld(t, p, fromToken)
 		w.check(t, w.token(t, k1(), p), "alice", "")
-		if faults := w.IssuerFaults(); faults != nil {
+		if faults := w.Faults(); faults != nil {
 			t.Errorf("with claims of the token: %q", faults)
 		}
 	}
@@ -169,30 +170,30 @@ func TestOIDCWithoutUserinfo(t *testing.T) {
 
 // AUTH-13: down at the start, and back without a restart.
 func TestOIDCDownAtStart(t *testing.T) {
-	p := newIDP(t, k1().jwk())
-	p.answer(status(503, ""), nil)
+	p := newIDP(t, k1().JWK())
+	p.Answer(status(503, ""), nil)
 	var changes sync.Map
 	w := newOIDCWorld(t, p, nil)
-	w.verifier.keys.onFault = func(issuer string) { changes.Store(issuer, true) }
+	w.factory.options.OnIssuerFault = func(issuer string) { changes.Store(issuer, true) }
 	token, opaque := w.signed(t), p.issue("opaque", alice(), w.active())
 	w.unavailable(t, token, "it answered with status 503")
 	w.unavailable(t, opaque, "it answered with status 503")
-	if diff := cmp.Diff([]string{p.issuer + ": it answered with status 503"}, w.IssuerFaults()); diff != "" {
+	if diff := cmp.Diff([]string{p.URL + ": it answered with status 503"}, w.Faults()); diff != "" {
 		t.Error(diff)
 	}
 	w.sent(t, 0, 0)
-	p.answer(nil, nil)
+	p.Answer(nil, nil)
 	w.clock.Step(retryNoKeys)
 	w.check(t, token, "alice", "")
 	w.check(t, opaque, "alice", "")
-	if _, told := changes.Load(p.issuer); !told || w.IssuerFaults() != nil {
-		t.Errorf("faults %q", w.IssuerFaults())
+	if _, told := changes.Load(p.URL); !told || w.Faults() != nil {
+		t.Errorf("faults %q", w.Faults())
 	}
 }
 
 // AUTH-5, AUTH-12: a thousand first uses of one token ask once.
 func TestOIDCSingleFlight(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	w := newOIDCWorld(t, p, nil)
 	for want, token := range []string{w.signed(t), p.issue("opaque", alice(), w.active())} {
 		var wait sync.WaitGroup
@@ -207,10 +208,10 @@ func TestOIDCSingleFlight(t *testing.T) {
 
 // AUTH-13: a flood of random tokens, with good ones beside it.
 func TestOIDCFlood(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	for validation, endpoint := range map[string]*endpoint{AudienceEnforce: &p.introspection, AudienceOff: &p.userinfo} {
 		t.Run(validation, func(t *testing.T) {
-			w := newOIDCWorld(t, p, func(cfg *OIDCConfig) { cfg.AudienceValidation = validation })
+			w := newOIDCWorld(t, p, func(cfg *oidcConfig) { cfg.AudienceValidation = validation })
 			good := p.issue("good-"+validation, alice(), w.active())
 			w.check(t, good, "alice", "")
 			before := endpoint.calls()
@@ -223,7 +224,7 @@ func TestOIDCFlood(t *testing.T) {
 			for n := range 64 {
 				wait.Go(func() {
 					for i := range 20_000 / 64 {
-						_, err := w.OIDCProvider.Authenticate(t.Context(), fmt.Sprint("random-", n, "-", i))
+						_, err := w.Authenticate(t.Context(), fmt.Sprint("random-", n, "-", i))
 						switch {
 						case isLimited(err):
 							limited.Add(1)
@@ -244,7 +245,7 @@ func TestOIDCFlood(t *testing.T) {
 				t.Errorf("%d calls for %d refusals", n, refused.Load())
 			}
 			newcomer := p.issue("new-"+validation, alice(), w.active())
-			if _, err := w.OIDCProvider.Authenticate(t.Context(), newcomer); !isLimited(err) {
+			if _, err := w.Authenticate(t.Context(), newcomer); !isLimited(err) {
 				t.Errorf("a new token in the middle of it: %v", err)
 			}
 			// Nothing is remembered of who was not asked about (AUTH-12).
@@ -253,7 +254,7 @@ func TestOIDCFlood(t *testing.T) {
 			w.clock.Step(testTTL)
 			w.check(t, good, "alice", "") // asked about again
 			w.check(t, w.signed(t), "alice", "")
-			if faults := w.IssuerFaults(); faults != nil {
+			if faults := w.Faults(); faults != nil {
 				t.Errorf("a flood is shown as %q", faults)
 			}
 		})
@@ -262,10 +263,10 @@ func TestOIDCFlood(t *testing.T) {
 
 // AUTH-12: what is remembered of good tokens is bounded.
 func TestOIDCCacheIsBounded(t *testing.T) {
-	p := newIDP(t, k1().jwk())
-	w := newOIDCWorld(t, p, func(cfg *OIDCConfig) { cfg.AudienceValidation = AudienceOff })
-	small := NewCache(200, w.clock.Now)
-	w.OIDCProvider.cache = small
+	p := newIDP(t, k1().JWK())
+	w := newOIDCWorld(t, p, func(cfg *oidcConfig) { cfg.AudienceValidation = AudienceOff })
+	small := NewCache(CacheOptions{Entries: 200, Now: w.clock.Now})
+	w.Validator = newCaching(uncached(w.Validator), small)
 	p.userinfo.answers(asJSON(alice()))
 	for i := range 1000 {
 		w.check(t, fmt.Sprint("token", i), "alice", "")
@@ -278,16 +279,16 @@ func TestOIDCCacheIsBounded(t *testing.T) {
 
 // OBS-01: no error of this validator holds a piece of a token or of an answer.
 func TestOIDCErrorsHoldNothing(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	const token = "a-token-that-nobody-may-see"
 	for _, answer := range []http.HandlerFunc{status(200, token), status(401, token), status(500, token), status(200, `{"sub":"`+token+`"`)} {
 		for _, e := range []*endpoint{&p.userinfo, &p.introspection} {
 			w := newOIDCWorld(t, p, nil)
 			p.issue(token, alice(), w.active())
 			e.answers(answer)
-			_, err := w.OIDCProvider.Authenticate(t.Context(), token)
-			if err == nil || strings.Contains(err.Error(), token) || strings.Contains(fmt.Sprint(w.IssuerFaults()), token) {
-				t.Errorf("got %v, %q", err, w.IssuerFaults())
+			_, err := w.Authenticate(t.Context(), token)
+			if err == nil || strings.Contains(err.Error(), token) || strings.Contains(fmt.Sprint(w.Faults()), token) {
+				t.Errorf("got %v, %q", err, w.Faults())
 			}
 			e.answers(nil)
 		}
@@ -296,10 +297,10 @@ func TestOIDCErrorsHoldNothing(t *testing.T) {
 
 // AUTH-13: that the notice has to be written anew is told when it is so.
 func TestOIDCTellsOfFaults(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	w := newOIDCWorld(t, p, nil)
 	var told []string
-	w.keys.OnFaultChange = func(issuer string) { told = append(told, issuer) }
+	w.factory.options.OnIssuerFault = func(issuer string) { told = append(told, issuer) }
 	token := p.issue("opaque", alice(), w.active())
 	for range 2 {
 		p.userinfo.answers(status(500, ""))
@@ -309,7 +310,7 @@ func TestOIDCTellsOfFaults(t *testing.T) {
 		w.check(t, token, "alice", "")
 		w.clock.Step(testTTL)
 	}
-	if want := []string{p.issuer, p.issuer, p.issuer, p.issuer}; !cmp.Equal(want, told) {
+	if want := []string{p.URL, p.URL, p.URL, p.URL}; !cmp.Equal(want, told) {
 		t.Errorf("told of %q", told)
 	}
 }

@@ -3,7 +3,6 @@ package authn
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"maps"
 	"net/http"
 	"strings"
@@ -12,6 +11,9 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
 // tokenEndpoints is the part of the test's provider that is asked about tokens.
@@ -34,7 +36,7 @@ type endpoint struct {
 	tokens []string
 }
 
-func (e *endpoint) serve(p *testIDP, w http.ResponseWriter, r *http.Request) {
+func (e *endpoint) serve(w http.ResponseWriter, r *http.Request) {
 	token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if r.Method == http.MethodPost {
 		_ = r.ParseForm()
@@ -62,21 +64,17 @@ func (e *endpoint) calls() int {
 	return len(e.tokens)
 }
 
-// document is the discovery document.
-func (p *testIDP) document() map[string]any {
+// describe adds the endpoints to the discovery document.
+func (p *testIDP) describe(d map[string]any) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	d := map[string]any{
-		"issuer": p.issuer, "jwks_uri": p.server.URL + "/keys",
-		"userinfo_endpoint": p.server.URL + "/userinfo", "introspection_endpoint": p.server.URL + "/introspect",
-	}
+	d["userinfo_endpoint"], d["introspection_endpoint"] = p.Server.URL+"/userinfo", p.Server.URL+"/introspect"
 	for name, value := range p.changes {
 		d[name] = value
 		if value == absent {
 			delete(d, name)
 		}
 	}
-	return d
 }
 
 func (p *testIDP) discovers(changes map[string]any) {
@@ -161,42 +159,50 @@ func (w *oidcWorld) active(changes ...any) map[string]any {
 	return changed(map[string]any{"active": true, "aud": "proxy-a", "sub": "alice", "exp": w.clock.Now().Unix() + 600}, changes)
 }
 
-// oidcWorld is an OIDCProvider with what it hangs on.
+// oidcConfig is what tests change.
+type oidcConfig struct {
+	k8swatch.OIDCProvider
+	AudienceValidation string
+	TTL                time.Duration
+}
+
+// oidcWorld is an OidcProvider with what it hangs on.
 type oidcWorld struct {
 	*world
-	*OIDCProvider
 	idp *testIDP
 }
 
 const testTTL = 30 * time.Second
 
-func newOIDCWorld(t testing.TB, p *testIDP, change func(*OIDCConfig)) *oidcWorld {
+func newOIDCWorld(t testing.TB, p *testIDP, change func(*oidcConfig)) *oidcWorld {
 	t.Helper()
-	w := &oidcWorld{world: newWorld(t), idp: p}
-	a := p.authenticator()
-	cfg := OIDCConfig{
-		UID: "uid-1", Hash: "hash-1", IssuerURL: p.issuer, ClientID: clientID, ClientSecret: clientSecret,
-		Audience: "proxy-a", CertificateAuthority: p.ca(), AudienceValidation: AudienceEnforce, TTL: testTTL,
-		Claims: compile(t, a),
+	cfg := &oidcConfig{
+		OIDCProvider: k8swatch.OIDCProvider{
+			IssuerURL: p.URL, ClientID: clientID, ClientSecret: clientSecret,
+			Audience: "proxy-a", CertificateAuthority: p.CA(), Claims: compile(t, p.authenticator()),
+		},
+		AudienceValidation: AudienceEnforce, TTL: testTTL,
 	}
 	if change != nil {
-		change(&cfg)
+		change(cfg)
 	}
-	var err error
-	if w.OIDCProvider, err = NewOIDC(cfg, w.keys, w.world.cache); err != nil {
+	w := &oidcWorld{world: newWorldWith(t, Options{TokenCacheTTL: cfg.TTL, AudienceValidation: cfg.AudienceValidation}), idp: p}
+	v, err := w.factory.New(&k8swatch.Cluster{Auth: k8swatch.Auth{ValidateAgainst: v1.ValidateOidcProvider, OIDC: &cfg.OIDCProvider}}, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(w.OIDCProvider.Close)
+	w.Validator = v
+	t.Cleanup(v.Close)
 	return w
 }
 
-func fromToken(cfg *OIDCConfig) { cfg.ClaimsFromToken = true }
+func fromToken(cfg *oidcConfig) { cfg.ClaimsFromToken = true }
 
-func withMappings(t testing.TB, p *testIDP, m apiserver.ClaimMappings) func(*OIDCConfig) {
+func withMappings(t testing.TB, p *testIDP, m apiserver.ClaimMappings) func(*oidcConfig) {
 	a := p.authenticator()
 	a.ClaimMappings = m
 	compiled := compile(t, a)
-	return func(cfg *OIDCConfig) { cfg.Claims = compiled }
+	return func(cfg *oidcConfig) { cfg.Claims = compiled }
 }
 
 // signed is a JWT that the provider knows, for a user it knows.
@@ -208,7 +214,7 @@ func (w *oidcWorld) signed(t testing.TB, changes ...any) string {
 // check compares the name or the reason.
 func (w *oidcWorld) check(t *testing.T, token, name, reason string) *Result {
 	t.Helper()
-	result, err := w.OIDCProvider.Authenticate(t.Context(), token)
+	result, err := w.Authenticate(t.Context(), token)
 	got := ""
 	if err == nil {
 		got = result.Identity.Name
@@ -217,16 +223,6 @@ func (w *oidcWorld) check(t *testing.T, token, name, reason string) *Result {
 		t.Errorf("got %q, %v; want %q, %q", got, err, name, reason)
 	}
 	return result
-}
-
-// unavailable fails unless the answer is a 503 of this fault.
-func (w *oidcWorld) unavailable(t *testing.T, token, want string) {
-	t.Helper()
-	result, err := w.OIDCProvider.Authenticate(t.Context(), token)
-	var fault *Unavailable
-	if result != nil || !errors.As(err, &fault) || !strings.HasSuffix(fault.Fault, want) {
-		t.Errorf("got %v, %v; want a fault ending in %q", result, err, want)
-	}
 }
 
 // sent fails unless the endpoints were sent so many tokens.

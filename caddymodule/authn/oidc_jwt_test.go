@@ -11,12 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 )
 
 // AUTH-6: the claims are those of /userinfo, and the end is that of the token.
 func TestOIDCUserinfo(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	w := newOIDCWorld(t, p, nil)
 	token := p.issue(w.token(t, k1(), p, "groups", []string{"of the token"}), alice(), nil)
 	result := w.check(t, token, "alice", "")
@@ -31,26 +32,23 @@ func TestOIDCUserinfo(t *testing.T) {
 	if got := p.userinfo.tokens[0]; got != token {
 		t.Errorf("userinfo was sent %q", got)
 	}
-	if diff := cmp.Diff([]string{p.issuer}, w.issuers()); diff != "" {
-		t.Error(diff)
-	}
 }
 
 // AUTH-6, AUTH-7, TOK-03, TOK-05: what is refused by the token alone, whatever
 // the claims come from. No such token is sent anywhere.
 func TestOIDCSigned(t *testing.T) {
-	p := newIDP(t, k1().jwk(), signer{"es256", jose.ES256, ecKey256()}.jwk())
-	other := newIDP(t, k1().jwk())
-	off := func(cfg *OIDCConfig) { cfg.AudienceValidation = AudienceOff }
-	warn := func(cfg *OIDCConfig) { cfg.AudienceValidation = AudienceWarn }
-	party := func(cfg *OIDCConfig) { cfg.AcceptAuthorizedParty = true }
+	p := newIDP(t, k1().JWK(), by("es256", jose.ES256, issuertest.EC256()).JWK())
+	other := newIDP(t, k1().JWK())
+	off := func(cfg *oidcConfig) { cfg.AudienceValidation = AudienceOff }
+	warn := func(cfg *oidcConfig) { cfg.AudienceValidation = AudienceWarn }
+	party := func(cfg *oidcConfig) { cfg.AcceptAuthorizedParty = true }
 	now := newClock().Now().Unix()
-	es256 := signer{"es256", jose.ES256, ecKey256()}
+	es256 := by("es256", jose.ES256, issuertest.EC256())
 	for _, tt := range []struct {
 		name    string
 		by      signer
 		of      *testIDP
-		config  func(*OIDCConfig)
+		config  func(*oidcConfig)
 		changes []any
 		reason  string
 		warned  bool
@@ -76,7 +74,7 @@ func TestOIDCSigned(t *testing.T) {
 		{name: "AZP", config: party, changes: []any{"aud", "proxy-b", "AZP", "proxy-a"}, reason: ReasonAudience},
 
 		{name: "another issuer", of: other, config: off, reason: ReasonUnknownIssuer},
-		{name: "issuer with a slash", config: off, changes: []any{"iss", p.issuer + "/"}, reason: ReasonUnknownIssuer},
+		{name: "issuer with a slash", config: off, changes: []any{"iss", p.URL + "/"}, reason: ReasonUnknownIssuer},
 		{name: "no issuer", config: off, changes: []any{"iss", absent}, reason: ReasonUnknownIssuer},
 		{name: "issuer null", config: off, changes: []any{"iss", nil}, reason: ReasonMalformed},
 		{name: "a second issuer", config: off, changes: []any{"ISS", "https://other.example.test"}, reason: ReasonMalformed},
@@ -89,31 +87,31 @@ func TestOIDCSigned(t *testing.T) {
 		{name: "exp as text", changes: []any{"exp", "4102444800"}, reason: ReasonClaims},
 		{name: "exp 1e300", changes: []any{"exp", json.RawMessage("1e300")}, reason: ReasonClaims},
 
-		{name: "another key", by: signer{"k1", jose.RS256, rsaKey2()}, reason: ReasonSignature},
+		{name: "another key", by: by("k1", jose.RS256, issuertest.RSA2()), reason: ReasonSignature},
 		{name: "unknown key", by: k2(), reason: ReasonUnknownKey},
-		{name: "RS256 by the kid of an EC key", by: signer{"es256", jose.RS256, rsaKey1()}, reason: ReasonSignature},
+		{name: "RS256 by the kid of an EC key", by: by("es256", jose.RS256, issuertest.RSA1()), reason: ReasonSignature},
 		{name: "no sub", changes: []any{"sub", absent}, reason: ReasonClaims},
 		{name: "sub empty", changes: []any{"sub", ""}},
 		{name: "sub a number", changes: []any{"sub", 42}, reason: ReasonClaims},
 	} {
-		for source, from := range map[string]func(*OIDCConfig){"UserInfo": nil, "Token": fromToken} {
+		for source, from := range map[string]func(*oidcConfig){"UserInfo": nil, "Token": fromToken} {
 			t.Run(tt.name+"/"+source, func(t *testing.T) {
 				users, introspections := p.userinfo.calls(), p.introspection.calls()
-				w := newOIDCWorld(t, p, func(cfg *OIDCConfig) {
-					for _, change := range []func(*OIDCConfig){tt.config, from} {
+				w := newOIDCWorld(t, p, func(cfg *oidcConfig) {
+					for _, change := range []func(*oidcConfig){tt.config, from} {
 						if change != nil {
 							change(cfg)
 						}
 					}
 				})
-				by, of := tt.by, tt.of
-				if by.key == nil {
-					by = k1()
+				key, of := tt.by, tt.of
+				if key.Key == nil {
+					key = k1()
 				}
 				if of == nil {
 					of = p
 				}
-				token := p.issue(w.token(t, by, of, tt.changes...), alice(), w.active())
+				token := p.issue(w.token(t, key, of, tt.changes...), alice(), w.active())
 				reason, name := tt.reason, "alice"
 				if tt.name == "sub empty" { // EmptyName comes later; userinfo cannot be held against it
 					name = ""
@@ -134,32 +132,32 @@ func TestOIDCSigned(t *testing.T) {
 			})
 		}
 	}
-	if n := other.userinfo.calls() + int(other.discoveries.Load()); n != 0 {
+	if n := other.userinfo.calls() + int(other.Discoveries.Load()); n != 0 {
 		t.Errorf("the other issuer was asked %d times", n)
 	}
 }
 
 // TOK-03: forgeries of another shape.
 func TestOIDCForged(t *testing.T) {
-	p := newIDP(t, k1().jwk())
-	for source, from := range map[string]func(*OIDCConfig){"UserInfo": nil, "Token": fromToken} {
+	p := newIDP(t, k1().JWK())
+	for source, from := range map[string]func(*oidcConfig){"UserInfo": nil, "Token": fromToken} {
 		t.Run(source, func(t *testing.T) {
 			w := newOIDCWorld(t, p, from)
 			payload := mustJSON(w.claimsOf(p))
-			good := k1().sign(t, nil, payload)
+			good := k1().Sign(t, nil, payload)
 			head, rest, _ := strings.Cut(good, ".")
 			body, signature, _ := strings.Cut(rest, ".")
 			for reason, tokens := range map[string][]string{
 				ReasonMalformed: {
-					encode([]byte(`{"alg":"none"}`)) + "." + body + ".",
-					encode([]byte(`{"alg":"nOnE"}`)) + "." + body + "." + signature,
+					issuertest.Encode([]byte(`{"alg":"none"}`)) + "." + body + ".",
+					issuertest.Encode([]byte(`{"alg":"nOnE"}`)) + "." + body + "." + signature,
 					head + "." + body, good + "=", "x" + good, head + "." + body + "." + signature + ".x",
-					k1().sign(t, map[string]any{"crit": []string{"exp"}}, payload),
+					k1().Sign(t, map[string]any{"crit": []string{"exp"}}, payload),
 				},
-				ReasonAlgorithm: {encode([]byte(`{"alg":"HS256"}`)) + "." + body + "." + signature},
+				ReasonAlgorithm: {issuertest.Encode([]byte(`{"alg":"HS256"}`)) + "." + body + "." + signature},
 				ReasonSignature: {
 					head + "." + body + "." + string(nextCharacter(signature[0])) + signature[1:],
-					signer{"k1", jose.RS256, rsaKey2()}.sign(t, map[string]any{"jwk": k2().jwk(), "jku": p.server.URL + "/jku"}, payload),
+					by("k1", jose.RS256, issuertest.RSA2()).Sign(t, map[string]any{"jwk": k2().JWK(), "jku": p.Server.URL + "/jku"}, payload),
 				},
 			} {
 				for _, token := range tokens {
@@ -168,7 +166,7 @@ func TestOIDCForged(t *testing.T) {
 				}
 			}
 			w.sent(t, 0, 0)
-			if n := p.others.Load(); n != 0 {
+			if n := p.Others.Load(); n != 0 {
 				t.Errorf("%d fetches of an address in a token", n)
 			}
 		})
@@ -177,20 +175,20 @@ func TestOIDCForged(t *testing.T) {
 
 // TOK-01 on this validator.
 func TestOIDCRotation(t *testing.T) {
-	for source, from := range map[string]func(*OIDCConfig){"UserInfo": nil, "Token": fromToken} {
+	for source, from := range map[string]func(*oidcConfig){"UserInfo": nil, "Token": fromToken} {
 		t.Run(source, func(t *testing.T) {
-			p := newIDP(t, k1().jwk())
+			p := newIDP(t, k1().JWK())
 			w := newOIDCWorld(t, p, from)
 			old := w.signed(t)
 			w.check(t, old, "alice", "")
-			p.publish(k1().jwk(), k2().jwk())
+			p.Publish(k1().JWK(), k2().JWK())
 			w.check(t, p.issue(w.token(t, k2(), p), alice(), nil), "alice", "")
-			p.reads(t, 2)
+			p.Reads(t, 2)
 
-			p.publish(k2().jwk())
+			p.Publish(k2().JWK())
 			w.clock.Step(keysAge - testTTL)
 			w.check(t, old, "alice", "") // with the keys at hand, which are read again behind it
-			eventually(t, "the key is gone", func() bool { _, err := w.OIDCProvider.Authenticate(t.Context(), old); return err != nil })
+			eventually(t, "the key is gone", func() bool { _, err := w.Authenticate(t.Context(), old); return err != nil })
 			w.check(t, old, "", ReasonUnknownKey)
 			w.check(t, p.issue(w.token(t, k2(), p, "n", 1), alice(), nil), "alice", "")
 		})
@@ -200,11 +198,11 @@ func TestOIDCRotation(t *testing.T) {
 // TOK-06, TOK-08, AUTH-10, AUTH-11: the claims of /userinfo are read as those
 // of a token are.
 func TestOIDCClaims(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	byMail := withMappings(t, p, apiserver.ClaimMappings{Username: claim("email", "")})
 	for _, tt := range []struct {
 		name    string
-		config  func(*OIDCConfig)
+		config  func(*oidcConfig)
 		changes []any
 		groups  []string
 		user    string

@@ -3,16 +3,19 @@ package authn
 import (
 	"testing"
 	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
 // AUTH-7: what becomes of a token that only its provider can read.
 func TestOIDCOpaque(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	now := newClock().Now().Unix()
-	warn := func(cfg *OIDCConfig) { cfg.AudienceValidation = AudienceWarn }
-	off := func(cfg *OIDCConfig) { cfg.AudienceValidation = AudienceOff }
-	party := func(cfg *OIDCConfig) { cfg.AcceptAuthorizedParty = true }
-	noSecret := func(cfg *OIDCConfig) { cfg.ClientSecret = "" }
+	warn := func(cfg *oidcConfig) { cfg.AudienceValidation = AudienceWarn }
+	off := func(cfg *oidcConfig) { cfg.AudienceValidation = AudienceOff }
+	party := func(cfg *oidcConfig) { cfg.AcceptAuthorizedParty = true }
+	noSecret := func(cfg *oidcConfig) { cfg.ClientSecret = "" }
 	unadvertised := map[string]any{"introspection_endpoint": absent}
 	methods := func(m ...string) map[string]any {
 		return map[string]any{"introspection_endpoint_auth_methods_supported": m}
@@ -21,7 +24,7 @@ func TestOIDCOpaque(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		token      string // "opaque" when empty
-		config     []func(*OIDCConfig)
+		config     []func(*oidcConfig)
 		discovery  map[string]any
 		state      []any // changes to what introspection says
 		inactive   bool
@@ -34,13 +37,13 @@ func TestOIDCOpaque(t *testing.T) {
 	}{
 		{name: "introspected", userinfo: 1, introspect: 1},
 		{name: "JWE", token: jwe, userinfo: 1, introspect: 1},
-		{name: "JWE of this issuer", token: joseOf(`{"alg":"dir","enc":"A256GCM","iss":"`+p.issuer+`"}`, "", "iv", "text", "tag"), userinfo: 1, introspect: 1},
+		{name: "JWE of this issuer", token: joseOf(`{"alg":"dir","enc":"A256GCM","iss":"`+p.URL+`"}`, "", "iv", "text", "tag"), userinfo: 1, introspect: 1},
 		{name: "JWE of another", token: joseOf(`{"alg":"dir","enc":"A256GCM","iss":"https://other.example.test"}`, "", "iv", "text", "tag"), reason: ReasonUnknownIssuer},
-		{name: "JWS without iss", token: joseOf(`{"alg":"RS256"}`, `{"sub":"alice"}`, "s"), config: []func(*OIDCConfig){off}, reason: ReasonUnknownIssuer},
-		{name: "JWS without iss", token: joseOf(`{"alg":"RS256"}`, `{"sub":"alice"}`), config: []func(*OIDCConfig){off}, reason: ReasonMalformed},
-		{name: "claims of the token", config: []func(*OIDCConfig){fromToken}, reason: ReasonOpaque},
-		{name: "claims of the token, off", config: []func(*OIDCConfig){fromToken, off}, reason: ReasonOpaque},
-		{name: "no secret", config: []func(*OIDCConfig){noSecret}, reason: ReasonNotIntrospected},
+		{name: "JWS without iss", token: joseOf(`{"alg":"RS256"}`, `{"sub":"alice"}`, "s"), config: []func(*oidcConfig){off}, reason: ReasonUnknownIssuer},
+		{name: "JWS without iss", token: joseOf(`{"alg":"RS256"}`, `{"sub":"alice"}`), config: []func(*oidcConfig){off}, reason: ReasonMalformed},
+		{name: "claims of the token", config: []func(*oidcConfig){fromToken}, reason: ReasonOpaque},
+		{name: "claims of the token, off", config: []func(*oidcConfig){fromToken, off}, reason: ReasonOpaque},
+		{name: "no secret", config: []func(*oidcConfig){noSecret}, reason: ReasonNotIntrospected},
 		{name: "no introspection", discovery: unadvertised, reason: ReasonNotIntrospected},
 		{name: "introspection over http", discovery: map[string]any{"introspection_endpoint": "http://idp.example.test/"}, reason: ReasonNotIntrospected},
 		{name: "introspection with user info", discovery: map[string]any{"introspection_endpoint": "https://a:b@idp.example.test/"}, reason: ReasonNotIntrospected},
@@ -49,14 +52,14 @@ func TestOIDCOpaque(t *testing.T) {
 		{name: "no secret wanted", discovery: methods("private_key_jwt"), reason: ReasonNotIntrospected},
 		{name: "methods of no kind", discovery: map[string]any{"introspection_endpoint_auth_methods_supported": 1}, reason: ReasonNotIntrospected},
 
-		{name: "warn", config: []func(*OIDCConfig){warn}, userinfo: 1, introspect: 1},
-		{name: "warn, another audience", config: []func(*OIDCConfig){warn}, state: []any{"aud", "proxy-b"}, warned: true, userinfo: 1, introspect: 1},
-		{name: "warn, inactive", config: []func(*OIDCConfig){warn}, inactive: true, reason: ReasonInactive, introspect: 1},
-		{name: "warn, no secret", config: []func(*OIDCConfig){warn, noSecret}, warned: true, userinfo: 1},
-		{name: "warn, no introspection", config: []func(*OIDCConfig){warn}, discovery: unadvertised, warned: true, userinfo: 1},
-		{name: "warn, no introspection, no sub", config: []func(*OIDCConfig){warn}, discovery: unadvertised, user: []any{"sub", absent}, fault: userinfoEndpoint + ": its answer names no subject", userinfo: 1},
-		{name: "off", config: []func(*OIDCConfig){off}, inactive: true, userinfo: 1},
-		{name: "off, no sub", config: []func(*OIDCConfig){off}, user: []any{"sub", ""}, fault: userinfoEndpoint + ": its answer names no subject", userinfo: 1},
+		{name: "warn", config: []func(*oidcConfig){warn}, userinfo: 1, introspect: 1},
+		{name: "warn, another audience", config: []func(*oidcConfig){warn}, state: []any{"aud", "proxy-b"}, warned: true, userinfo: 1, introspect: 1},
+		{name: "warn, inactive", config: []func(*oidcConfig){warn}, inactive: true, reason: ReasonInactive, introspect: 1},
+		{name: "warn, no secret", config: []func(*oidcConfig){warn, noSecret}, warned: true, userinfo: 1},
+		{name: "warn, no introspection", config: []func(*oidcConfig){warn}, discovery: unadvertised, warned: true, userinfo: 1},
+		{name: "warn, no introspection, no sub", config: []func(*oidcConfig){warn}, discovery: unadvertised, user: []any{"sub", absent}, fault: userinfoEndpoint + ": its answer names no subject", userinfo: 1},
+		{name: "off", config: []func(*oidcConfig){off}, inactive: true, userinfo: 1},
+		{name: "off, no sub", config: []func(*oidcConfig){off}, user: []any{"sub", ""}, fault: userinfoEndpoint + ": its answer names no subject", userinfo: 1},
 
 		{name: "inactive", inactive: true, reason: ReasonInactive, introspect: 1},
 		{name: "active as text", state: []any{"active", "true"}, fault: introspectionEndpoint + ": its answer does not say whether the token is active", introspect: 1},
@@ -68,10 +71,10 @@ func TestOIDCOpaque(t *testing.T) {
 		{name: "no audience", state: []any{"aud", absent}, reason: ReasonAudience, introspect: 1},
 		{name: "audience a number", state: []any{"aud", 1}, fault: introspectionEndpoint + ": its answer has a member of the wrong type", introspect: 1},
 		{name: "client_id does not count", state: []any{"aud", absent, "client_id", "proxy-a"}, reason: ReasonAudience, introspect: 1},
-		{name: "client_id", config: []func(*OIDCConfig){party}, state: []any{"aud", absent, "client_id", "proxy-a"}, userinfo: 1, introspect: 1},
-		{name: "azp", config: []func(*OIDCConfig){party}, state: []any{"aud", "x", "azp", "proxy-a"}, userinfo: 1, introspect: 1},
-		{name: "azp before client_id", config: []func(*OIDCConfig){party}, state: []any{"aud", "x", "azp", "y", "client_id", "proxy-a"}, reason: ReasonAudience, introspect: 1},
-		{name: "azp null", config: []func(*OIDCConfig){party}, state: []any{"aud", "x", "azp", nil, "client_id", "proxy-a"}, reason: ReasonAudience, introspect: 1},
+		{name: "client_id", config: []func(*oidcConfig){party}, state: []any{"aud", absent, "client_id", "proxy-a"}, userinfo: 1, introspect: 1},
+		{name: "azp", config: []func(*oidcConfig){party}, state: []any{"aud", "x", "azp", "proxy-a"}, userinfo: 1, introspect: 1},
+		{name: "azp before client_id", config: []func(*oidcConfig){party}, state: []any{"aud", "x", "azp", "y", "client_id", "proxy-a"}, reason: ReasonAudience, introspect: 1},
+		{name: "azp null", config: []func(*oidcConfig){party}, state: []any{"aud", "x", "azp", nil, "client_id", "proxy-a"}, reason: ReasonAudience, introspect: 1},
 		{name: "expired", state: []any{"exp", now}, reason: ReasonExpired, introspect: 1},
 		{name: "exp as text", state: []any{"exp", "4102444800"}, fault: introspectionEndpoint + ": its answer has a member of the wrong type", introspect: 1},
 		{name: "no exp", state: []any{"exp", absent}, userinfo: 1, introspect: 1},
@@ -79,7 +82,7 @@ func TestOIDCOpaque(t *testing.T) {
 		{name: "nbf now", state: []any{"nbf", now + 300}, userinfo: 1, introspect: 1},
 		{name: "nbf later", state: []any{"nbf", now + 301}, reason: ReasonNotYetValid, introspect: 1},
 		{name: "nbf as text", state: []any{"nbf", "0"}, fault: introspectionEndpoint + ": its answer has a member of the wrong type", introspect: 1},
-		{name: "issuer", state: []any{"iss", p.issuer}, userinfo: 1, introspect: 1},
+		{name: "issuer", state: []any{"iss", p.URL}, userinfo: 1, introspect: 1},
 		{name: "another issuer", state: []any{"iss", "https://other.example.test"}, reason: ReasonUnknownIssuer, introspect: 1},
 		{name: "issuer a number", state: []any{"iss", 1}, fault: introspectionEndpoint + ": its answer has a member of the wrong type", introspect: 1},
 		{name: "no sub", state: []any{"sub", absent}, userinfo: 1, introspect: 1},
@@ -91,14 +94,14 @@ func TestOIDCOpaque(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p.discovers(tt.discovery)
 			userinfo, introspections := p.userinfo.calls(), p.introspection.calls()
-			w := newOIDCWorld(t, p, func(cfg *OIDCConfig) {
+			w := newOIDCWorld(t, p, func(cfg *oidcConfig) {
 				for _, change := range tt.config {
 					change(cfg)
 				}
 			})
 			token := tt.token
 			if token == "" {
-				token = encode([]byte("opaque-" + tt.name))
+				token = issuertest.Encode([]byte("opaque-" + tt.name))
 			}
 			state := w.active(tt.state...)
 			if tt.inactive {
@@ -110,7 +113,7 @@ func TestOIDCOpaque(t *testing.T) {
 				name = ""
 			}
 			if tt.fault != "" {
-				w.unavailable(t, token, p.issuer+": "+tt.fault)
+				w.unavailable(t, token, p.URL+": "+tt.fault)
 			} else if result := w.check(t, token, name, tt.reason); result != nil && result.WrongAudience != tt.warned {
 				t.Errorf("WrongAudience is %t", result.WrongAudience)
 			}
@@ -126,7 +129,7 @@ func TestOIDCOpaque(t *testing.T) {
 
 // AUTH-12: how long the provider's word counts, and that a revoked token ends.
 func TestOIDCTimes(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	w := newOIDCWorld(t, p, nil)
 	now := w.clock.Now()
 	short := p.issue("short", alice(), w.active("exp", now.Unix()+10))
@@ -166,13 +169,13 @@ func TestOIDCTimes(t *testing.T) {
 
 // With claims_source Token the provider is not asked: ten minutes (AUTH-12).
 func TestOIDCTokenTimes(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	w := newOIDCWorld(t, p, fromToken)
 	token := w.token(t, k1(), p, "exp", w.clock.Now().Add(time.Hour).Unix())
 	w.check(t, token, "alice", "")
 	w.clock.Step(testTTL)
-	key := cacheKey{scope: w.OIDCProvider.scope, token: digest(token)}
-	if _, err, ok := w.world.cache.get(&key); err != nil || !ok {
+	key := digest(token)
+	if _, err, ok := w.Validator.(*caching).lookup(&key); err != nil || !ok {
 		t.Errorf("not remembered after %v", testTTL)
 	}
 	w.sent(t, 0, 0)
@@ -180,8 +183,8 @@ func TestOIDCTokenTimes(t *testing.T) {
 
 // AUTH-12: with a token_cache_ttl of 0 the provider is asked each time.
 func TestOIDCWithoutCache(t *testing.T) {
-	p := newIDP(t, k1().jwk())
-	w := newOIDCWorld(t, p, func(cfg *OIDCConfig) { cfg.TTL = 0 })
+	p := newIDP(t, k1().JWK())
+	w := newOIDCWorld(t, p, func(cfg *oidcConfig) { cfg.TTL = 0 })
 	token := p.issue("opaque", alice(), w.active())
 	for range 3 {
 		w.check(t, token, "alice", "")
@@ -191,38 +194,43 @@ func TestOIDCWithoutCache(t *testing.T) {
 
 // The answers of one configuration do not count for another, and end with it.
 func TestOIDCScopes(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	w := newOIDCWorld(t, p, nil)
 	token := p.issue("opaque", alice(), w.active())
 	w.check(t, token, "alice", "")
-	if n := w.world.cache.Len(); n != 1 {
+	if n := w.cache.Len(); n != 1 {
 		t.Errorf("%d tokens are remembered", n)
 	}
-	w.OIDCProvider.Close()
-	if n := w.world.cache.Len(); n != 0 {
+	w.Validator.Close()
+	if n := w.cache.Len(); n != 0 {
 		t.Errorf("%d tokens are remembered after the end", n)
 	}
 }
 
 func TestNewOIDCRefuses(t *testing.T) {
-	keys := NewKeySets(nil)
-	good := OIDCConfig{IssuerURL: "https://idp.example.test", Audience: "a", AudienceValidation: AudienceEnforce}
-	for want, change := range map[error]func(*OIDCConfig){
-		errNoAudience: func(cfg *OIDCConfig) { cfg.Audience = "" },
-		errValidation: func(cfg *OIDCConfig) { cfg.AudienceValidation = "Enforce" },
+	good := oidcConfig{OIDCProvider: k8swatch.OIDCProvider{IssuerURL: "https://idp.example.test", Audience: "a"}, AudienceValidation: AudienceEnforce}
+	refuses := func(cfg oidcConfig) (*Factory, error) {
+		f := NewFactory(Options{AudienceValidation: cfg.AudienceValidation})
+		_, err := f.newOIDC(&cfg.OIDCProvider)
+		return f, err
+	}
+	for want, change := range map[error]func(*oidcConfig){
+		errNoAudience: func(cfg *oidcConfig) { cfg.Audience = "" },
+		errValidation: func(cfg *oidcConfig) { cfg.AudienceValidation = "Enforce" },
 	} {
 		cfg := good
 		change(&cfg)
-		if _, err := NewOIDC(cfg, keys, NewCache(0, nil)); err != want {
+		if _, err := refuses(cfg); err != want {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}
 	cfg := good
 	cfg.CertificateAuthority = "x"
-	if _, err := NewOIDC(cfg, keys, NewCache(0, nil)); err == nil {
+	f, err := refuses(cfg)
+	if err == nil {
 		t.Error("accepted a certificate authority without certificates")
 	}
-	if len(keys.sets) != 0 {
+	if f.keys.Len() != 0 {
 		t.Error("a key set is left over")
 	}
 }

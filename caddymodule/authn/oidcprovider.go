@@ -8,69 +8,35 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/claims"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/keys"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
-// What an OidcProvider does about a token for another audience (AUTH-7), or
-// one whose audience nobody can tell.
+// What an OidcProvider does about a token for another audience (AUTH-7), or one
+// whose audience cannot be told.
 const (
 	AudienceEnforce = "enforce" // 401
 	AudienceWarn    = "warn"    // accepted, with Result.WrongAudience
 	AudienceOff     = "off"     // accepted
 )
 
-// OIDCConfig says what an OidcProvider accepts.
-type OIDCConfig struct {
-	// UID and Hash are as in Config.
-	UID  types.UID
-	Hash string
-	// IssuerURL is the iss of its tokens, and where discovery begins.
-	IssuerURL string
-	// ClientID and ClientSecret are what introspection is asked with.
-	// Without a secret nothing is introspected.
-	ClientID, ClientSecret string
-	// Audience is what aud must hold.
-	Audience string
-	// CertificateAuthority is PEM, empty for the system roots.
-	CertificateAuthority string
-	// AcceptAuthorizedParty has azp count as an audience, and the client_id of
-	// an introspection answer without azp.
-	AcceptAuthorizedParty bool
-	// ClaimsFromToken takes the claims from the verified JWT (claims_source:
-	// Token). Userinfo is not asked then, and an opaque token is refused.
-	ClaimsFromToken bool
-	// AudienceValidation is one of the Audience constants.
-	AudienceValidation string
-	// TTL is how long what the provider answered about a token is remembered
-	// (token_cache_ttl). 0 asks for each request.
-	TTL time.Duration
-	// Claims maps the claims. Of its issuer nothing is read.
-	Claims JWT
-}
+// oidcProvider accepts the tokens of one OpenID provider (OidcProvider, AUTH-6).
+// A JWT is verified with the provider's keys before it is sent anywhere; the
+// claims are those that /userinfo gives for the token.
+type oidcProvider struct {
+	// config says what is accepted, validation what is done about another
+	// audience.
+	config     *k8swatch.OIDCProvider
+	validation string
+	// ttl is how long what the provider answered about a token is remembered. 0
+	// asks for each request.
+	ttl time.Duration
+	now func() time.Time
 
-// Format keeps the secret out of what is printed.
-func (c OIDCConfig) Format(s fmt.State, _ rune) {
-	fmt.Fprintf(s, "provider %q of client %q", c.IssuerURL, c.ClientID)
-}
-
-// OIDCProvider accepts the tokens of one OpenID provider (AUTH-6). A JWT is
-// verified with the provider's keys before anybody is asked about it; the
-// claims are those that /userinfo gives for the token. It is safe for
-// concurrent use.
-type OIDCProvider struct {
 	// verifier checks signatures and maps claims.
 	verifier *jwtAuthenticator
-	release  func()
-	scope    scope
-	cache    *Cache
-	now      func() time.Time
-
-	clientID, clientSecret string
-	audience, validation   string
-	acceptParty, fromToken bool
-	ttl                    time.Duration
 
 	client                  *http.Client
 	userinfo, introspection *idp.Asker
@@ -78,85 +44,55 @@ type OIDCProvider struct {
 
 var errValidation = errors.New("audience_validation is neither enforce nor warn nor off")
 
-// NewOIDC makes an authenticator of a configuration. It does no I/O: what the
-// provider publishes is read when a token needs it, or by Refresh. Close gives
-// back what it holds.
-func NewOIDC(cfg OIDCConfig, keys *KeySets, cache *Cache) (*OIDCProvider, error) {
-	switch cfg.AudienceValidation {
+// newOIDC makes the validator of a configuration. It does no I/O: what the
+// provider publishes is read when a token needs it, or by Refresh.
+func (f *Factory) newOIDC(config *k8swatch.OIDCProvider) (*oidcProvider, error) {
+	switch f.options.AudienceValidation {
 	case AudienceEnforce, AudienceWarn, AudienceOff:
 	default:
 		return nil, errValidation
 	}
-	if cfg.Audience == "" {
+	if config.Audience == "" {
 		return nil, errNoAudience
 	}
-	client, err := idp.NewClient(cfg.CertificateAuthority)
+	client, err := idp.NewClient(config.CertificateAuthority)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for the provider: %w", err)
 	}
-	set, release, err := keys.acquire(cfg.IssuerURL, "", cfg.CertificateAuthority)
+	handle, err := f.keys.Acquire(config.IssuerURL, "", config.CertificateAuthority)
 	if err != nil {
 		return nil, fmt.Errorf("making a key set for the provider: %w", err)
 	}
-	changed := func() {
-		if keys.OnFaultChange != nil {
-			keys.OnFaultChange(cfg.IssuerURL)
-		}
-	}
-	return &OIDCProvider{
+	changed := func() { f.issuerFault(config.IssuerURL) }
+	now := f.cache.now
+	return &oidcProvider{
+		config:     config,
+		validation: f.options.AudienceValidation,
+		ttl:        f.options.TokenCacheTTL,
+		now:        now,
 		verifier: &jwtAuthenticator{
-			issuer:      cfg.IssuerURL,
-			keys:        newKeyShare(set),
-			mapping:     newMapping(&cfg.Claims.Authenticator, cfg.Claims.Mapper),
-			evaluations: newLanes(),
+			issuer:  config.IssuerURL,
+			keys:    handle,
+			mapping: claims.NewMapping(&config.Claims, f.turns.ForCluster()),
+			now:     now,
 		},
-		release:       release,
-		scope:         cache.newScope(cfg.UID, cfg.Hash),
-		cache:         cache,
-		now:           keys.now,
-		clientID:      cfg.ClientID,
-		clientSecret:  cfg.ClientSecret,
-		audience:      cfg.Audience,
-		validation:    cfg.AudienceValidation,
-		acceptParty:   cfg.AcceptAuthorizedParty,
-		fromToken:     cfg.ClaimsFromToken,
-		ttl:           cfg.TTL,
 		client:        client,
-		userinfo:      idp.NewAsker(client, keys.now, changed),
-		introspection: idp.NewAsker(client, keys.now, changed),
+		userinfo:      idp.NewAsker(client, now, changed),
+		introspection: idp.NewAsker(client, now, changed),
 	}, nil
 }
 
-// Authenticate validates a token, or remembers what it was found to be.
-func (p *OIDCProvider) Authenticate(ctx context.Context, token string) (*Result, error) {
-	if len(token) > maxToken {
-		return nil, errMalformed
+// Authenticate implements Validator.
+func (p *oidcProvider) Authenticate(ctx context.Context, token string) (*Result, error) {
+	read, refused := p.read(token)
+	switch {
+	case refused != nil:
+		return nil, atSight{refused}
+	case read.jwt != nil:
+		return p.authenticateSigned(ctx, read)
 	}
-	key := cacheKey{scope: p.scope, token: digest(token)}
-	if result, err, ok := p.cache.lookup(&key); ok {
-		return result, err
-	}
-	claim, refused := p.read(token)
-	if refused != nil {
-		return nil, refused
-	}
-	return p.cache.load(ctx, key, func(ctx context.Context) (answer, error) { return p.ask(ctx, claim) })
+	return p.authenticateOpaque(ctx, token)
 }
-
-// judge implements validator.
-func (p *OIDCProvider) judge(ctx context.Context, token string) (answer, error) {
-	claim, refused := p.read(token)
-	if refused != nil {
-		return answer{}, refused
-	}
-	return p.ask(ctx, claim)
-}
-
-// issuers implements validator.
-func (p *OIDCProvider) issuers() []string { return []string{p.verifier.issuer} }
-
-// remembers implements inner.
-func (p *OIDCProvider) remembers() scope { return p.scope }
 
 // presented is a token that the provider may have issued.
 type presented struct {
@@ -166,46 +102,46 @@ type presented struct {
 	wrongAudience bool
 }
 
-// read looks at everything that can be seen without asking anybody. What it
-// refuses is not remembered and never sent anywhere.
-func (p *OIDCProvider) read(token string) (presented, *Unauthenticated) {
+// read looks at all that can be seen without asking a server. What it refuses is
+// never sent anywhere.
+func (p *oidcProvider) read(token string) (presented, *Unauthenticated) {
 	kind, issuer := classify(token)
 	switch {
 	case kind == malformed:
 		return presented{}, errMalformed
-	case kind == signedAnonymous, issuer != "" && issuer != p.verifier.issuer:
+	case kind == signedAnonymous, issuer != "" && issuer != p.config.IssuerURL:
 		return presented{}, errUnknownIssuer
 	case kind == signed:
 		return p.readJWT(token)
-	case p.fromToken:
+	case p.config.ClaimsFromToken:
 		return presented{}, errOpaque
-	case p.clientSecret == "" && p.validation == AudienceEnforce:
+	case p.config.ClientSecret == "" && p.validation == AudienceEnforce:
 		return presented{}, errNotIntrospected
 	}
 	return presented{token: token}, nil
 }
 
-func (p *OIDCProvider) readJWT(token string) (presented, *Unauthenticated) {
+func (p *oidcProvider) readJWT(token string) (presented, *Unauthenticated) {
 	read, refused := parseJWT(token)
 	if refused != nil {
 		return presented{}, refused
 	}
-	if read.issuer != p.verifier.issuer {
+	if read.Issuer != p.config.IssuerURL {
 		return presented{}, errUnknownIssuer
 	}
-	wrong, refused := p.judgeAudience(read.audience, read.party)
+	wrong, refused := p.judgeAudience(read.Audience, read.Party)
 	if refused != nil {
 		return presented{}, refused
 	}
-	if read.expired(p.now()) {
+	if read.Expired(p.now()) {
 		return presented{}, errExpired
 	}
 	return presented{token: token, jwt: read, wrongAudience: wrong}, nil
 }
 
 // judgeAudience decides about a token for these audiences (AUTH-7).
-func (p *OIDCProvider) judgeAudience(audience []string, party string) (wrong bool, refused *Unauthenticated) {
-	if slices.Contains(audience, p.audience) || p.acceptParty && party == p.audience {
+func (p *oidcProvider) judgeAudience(audience []string, party string) (wrong bool, refused *Unauthenticated) {
+	if slices.Contains(audience, p.config.Audience) || p.config.AcceptAuthorizedParty && party == p.config.Audience {
 		return false, nil
 	}
 	if p.validation == AudienceEnforce {
@@ -214,118 +150,101 @@ func (p *OIDCProvider) judgeAudience(audience []string, party string) (wrong boo
 	return p.validation == AudienceWarn, nil
 }
 
-// ask finds out about a token with the provider's help.
-func (p *OIDCProvider) ask(ctx context.Context, token presented) (answer, error) {
-	if token.jwt != nil {
-		return p.askSigned(ctx, token)
-	}
-	return p.askOpaque(ctx, token)
-}
-
-// askSigned verifies a JWT, and only then shows it to /userinfo.
-func (p *OIDCProvider) askSigned(ctx context.Context, token presented) (answer, error) {
-	key, err := p.verifier.verify(ctx, token.jwt, "", p.now)
+// authenticateSigned verifies a JWT, and only then shows it to /userinfo.
+func (p *oidcProvider) authenticateSigned(ctx context.Context, token presented) (*Result, error) {
+	key, err := p.verifier.verify(ctx, token.jwt, "")
 	if err != nil {
-		return answer{}, err
+		return nil, err
 	}
 	c, refused := token.jwt.verifiedClaims()
 	if refused != nil {
-		return answer{}, refused
+		return nil, refused
 	}
-	found := facts{claims: c, size: len(token.jwt.signature.UnsafePayloadWithoutVerification())}
+	found := facts{claims: c, size: token.jwt.payloadSize()}
 	until := p.now().Add(verifiedFor)
-	if !p.fromToken {
-		subject, ok := c.text("sub")
+	if !p.config.ClaimsFromToken {
+		subject, ok := c.Text("sub")
 		if !ok || subject == "" {
-			return answer{}, errClaims
+			return nil, errClaims
 		}
 		until = p.now().Add(p.ttl)
 		at, err := p.endpoints(ctx, len(token.token))
 		if err != nil {
-			return answer{}, err
+			return nil, err
 		}
 		if found, err = p.askUserinfo(ctx, at, token.token, subject, true); err != nil {
-			return answer{}, err
+			return nil, err
 		}
 	}
-	id, err := p.verifier.identity(ctx, found.claims, found.size)
+	id, err := p.verifier.mapping.Identity(ctx, found.claims, found.size)
 	if err != nil {
-		return answer{}, err
+		return nil, verdict(p.config.IssuerURL, err)
 	}
-	return answer{
-		result: &Result{Identity: id, Expires: token.jwt.expiry(), WrongAudience: token.wrongAudience},
-		until:  until,
-		basis:  &signedBy{set: p.verifier.keys.keySet, key: key},
+	return &Result{
+		Identity: id, Expires: token.jwt.Expiry(), WrongAudience: token.wrongAudience,
+		until: until, stillValid: p.verifier.signedBy(key),
 	}, nil
 }
 
-// askOpaque has the provider say what a token is that only it can read.
-func (p *OIDCProvider) askOpaque(ctx context.Context, token presented) (answer, error) {
-	at, err := p.endpoints(ctx, len(token.token))
+// authenticateOpaque has the provider say what a token is that only it can read.
+func (p *oidcProvider) authenticateOpaque(ctx context.Context, token string) (*Result, error) {
+	at, err := p.endpoints(ctx, len(token))
 	if err != nil {
-		return answer{}, err
+		return nil, err
 	}
 	until := p.now().Add(p.ttl)
 	state := introspected{expires: until, wrongAudience: p.validation == AudienceWarn}
 	introspects := p.introspects(at)
 	switch {
 	case introspects:
-		if state, err = p.introspect(ctx, at, token.token, until); err != nil {
-			return answer{}, err
+		if state, err = p.introspect(ctx, at, token, until); err != nil {
+			return nil, err
 		}
 	case p.validation == AudienceEnforce:
-		return answer{}, errNotIntrospected
+		return nil, errNotIntrospected
 	}
-	found, err := p.askUserinfo(ctx, at, token.token, state.subject, introspects)
+	found, err := p.askUserinfo(ctx, at, token, state.subject, introspects)
 	if err != nil {
-		return answer{}, err
+		return nil, err
 	}
-	id, err := p.verifier.identity(ctx, found.claims, found.size)
+	id, err := p.verifier.mapping.Identity(ctx, found.claims, found.size)
 	if err != nil {
-		return answer{}, err
+		return nil, verdict(p.config.IssuerURL, err)
 	}
-	return answer{
-		result: &Result{Identity: id, Expires: state.expires, WrongAudience: state.wrongAudience},
-		until:  until,
-	}, nil
+	return &Result{Identity: id, Expires: state.expires, WrongAudience: state.wrongAudience, until: until}, nil
 }
 
 // endpoints are where the provider is asked about a token of so many bytes.
-func (p *OIDCProvider) endpoints(ctx context.Context, bytes int) (endpoints, error) {
-	known, err := p.verifier.keys.current(ctx, bytes)
-	switch {
-	case err != nil:
-		return endpoints{}, err
-	case known.endpoints.userinfo == "":
-		return endpoints{}, &Unavailable{Fault: p.verifier.issuer + ": " + noUserinfo.Error()}
+func (p *oidcProvider) endpoints(ctx context.Context, bytes int) (keys.Endpoints, error) {
+	at, err := p.verifier.keys.Endpoints(ctx, bytes)
+	if err == nil && at.Userinfo == "" {
+		err = noUserinfo
 	}
-	return known.endpoints, nil
+	return at, verdict(p.config.IssuerURL, err)
 }
 
-// fault makes an *Unavailable of a fault of an endpoint; a refusal stays what
-// it is.
-func (p *OIDCProvider) fault(endpoint string, err error) error {
+// fault makes an *Unavailable of a fault of an endpoint; a refusal stays what it
+// is.
+func (p *oidcProvider) fault(endpoint string, err error) error {
 	var f idp.Fault
 	if errors.As(err, &f) {
-		return unavailable(p.verifier.issuer+": "+endpoint, f)
+		return unavailable(p.config.IssuerURL+": "+endpoint, f)
 	}
 	return err
 }
 
-// Refresh begins to read what the provider publishes when that is due, and
-// does not wait for it.
-func (p *OIDCProvider) Refresh() { p.verifier.keys.refresh() }
+// Refresh implements Validator.
+func (p *oidcProvider) Refresh() { p.verifier.keys.Refresh() }
 
-// IssuerFaults lists what went wrong when the provider was last asked for its
-// keys, for the claims of a token, or whether one is active (AUTH-13). It
-// holds nothing the provider wrote.
-func (p *OIDCProvider) IssuerFaults() []string {
+// Faults implements Validator: what went wrong when the provider was last asked
+// for its keys, for the claims of a token, or whether one is active.
+func (p *oidcProvider) Faults() []string {
 	var faults []string
-	add := func(what string) { faults = append(faults, p.verifier.issuer+": "+what) }
-	known := p.verifier.keys.known.Load()
-	if fault := p.verifier.keys.lastFault(); fault != "" {
-		add(fault)
-	} else if known != nil && known.endpoints.userinfo == "" && !p.fromToken {
+	add := func(what string) { faults = append(faults, p.config.IssuerURL+": "+what) }
+	at, known := p.verifier.keys.KnownEndpoints()
+	if fault := p.verifier.keys.Fault(); fault != "" {
+		add(fault.Error())
+	} else if known && at.Userinfo == "" && !p.config.ClaimsFromToken {
 		add(noUserinfo.Error())
 	}
 	if fault := p.userinfo.Fault(); fault != "" {
@@ -337,13 +256,14 @@ func (p *OIDCProvider) IssuerFaults() []string {
 	return faults
 }
 
-// Close gives back what the authenticator holds and drops what is remembered.
-// A request that is still with it is served with the keys that are known.
-func (p *OIDCProvider) Close() {
-	p.cache.drop(p.scope)
-	p.release()
+// AsksApiserver implements Validator.
+func (p *oidcProvider) AsksApiserver() bool { return false }
+
+// Close implements Validator.
+func (p *oidcProvider) Close() {
+	p.verifier.keys.Close()
 	p.client.CloseIdleConnections()
 }
 
 // Interface guard.
-var _ validator = (*OIDCProvider)(nil)
+var _ Validator = (*oidcProvider)(nil)

@@ -2,14 +2,12 @@ package authn
 
 import (
 	"bytes"
-	"encoding/json"
-	"math"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/claims"
 )
 
 // algorithms are the signatures that count (AUTH-4). `none` and the HMACs
@@ -23,11 +21,10 @@ var algorithms = []jose.SignatureAlgorithm{
 
 // What is read before anything is verified is bounded, since anybody may have
 // written it: the header, which go-jose reads several times over, to one with
-// room for a certificate and some dozens of members, and aud to some hundreds.
+// room for a certificate and some dozens of members.
 const (
 	maxHeaderPart   = 4 << 10
 	maxHeaderCommas = 64
-	maxAudience     = 16 << 10
 )
 
 // otherTypes are the typ of tokens that an issuer signs for the same
@@ -43,26 +40,7 @@ var otherTypes = map[string]bool{
 type jwt struct {
 	raw       string
 	signature *jose.JSONWebSignature
-	algorithm jose.SignatureAlgorithm
-	// keyID is the kid, empty for none.
-	keyID string
-	registered
-}
-
-// registered are the claims that say where and when a token counts.
-type registered struct {
-	issuer   string
-	audience []string // nil for none
-	// party is azp, empty for none or one that is no string.
-	party   string
-	expires int64
-	// notBefore is 0 for none: no clock is before 1970.
-	notBefore int64
-}
-
-func (r *registered) equal(other *registered) bool {
-	return r.issuer == other.issuer && slices.Equal(r.audience, other.audience) && r.party == other.party &&
-		r.expires == other.expires && r.notBefore == other.notBefore
+	claims.Registered
 }
 
 // looksSigned is the check before all others, cheaper than a hash: three
@@ -93,40 +71,41 @@ func parseJWT(token string) (*jwt, *Unauthenticated) {
 	if !plainHeader(header) {
 		return nil, errMalformed
 	}
-	c, err := peekClaims(signature.UnsafePayloadWithoutVerification())
+	c, err := claims.Peek(signature.UnsafePayloadWithoutVerification())
 	if err != nil {
 		return nil, errClaims
 	}
-	r, ok := c.registered()
+	r, ok := c.Registered()
 	if !ok {
 		return nil, errClaims
 	}
 	return &jwt{
 		raw:        token,
 		signature:  signature,
-		algorithm:  jose.SignatureAlgorithm(header.Algorithm),
-		keyID:      header.KeyID,
-		registered: r,
+		Registered: r,
 	}, nil
 }
 
 // verifiedClaims reads all claims of a token, once its signature is verified.
 // They must say what was seen without.
-func (t *jwt) verifiedClaims() (claims, *Unauthenticated) {
-	c, err := parseClaims(t.signature.UnsafePayloadWithoutVerification())
+func (t *jwt) verifiedClaims() (claims.Claims, *Unauthenticated) {
+	c, err := claims.Parse(t.signature.UnsafePayloadWithoutVerification())
 	if err != nil {
 		return nil, errClaims
 	}
-	if r, ok := c.registered(); !ok || !r.equal(&t.registered) {
+	if r, ok := c.Registered(); !ok || !r.Equal(&t.Registered) {
 		return nil, errClaims
 	}
 	return c, nil
 }
 
+// payloadSize is how many bytes the claims were read from.
+func (t *jwt) payloadSize() int { return len(t.signature.UnsafePayloadWithoutVerification()) }
+
 // canonical reports whether each part is the one base64url spelling of its
 // bytes, so that a token cannot be written in several ways under one
 // signature and what go-jose verifies is what was sent; and whether the
-// header has a bearable number of members.
+// header has no more members than it may.
 func canonical(token string) bool {
 	var header []byte
 	for part := range strings.SplitSeq(token, ".") {
@@ -160,59 +139,6 @@ func plainHeader(header jose.Header) bool {
 	return false
 }
 
-// registered reads iss, aud, azp, exp and nbf under exactly these names; a decoder
-// into Go structs would take ISS or Aud as well. iat is not looked at.
-func (c claims) registered() (r registered, ok bool) {
-	if r.issuer, ok = c.issuer(); !ok || r.issuer == "" {
-		return r, false
-	}
-	if r.audience, ok = c.audience(); !ok {
-		return r, false
-	}
-	r.party, _ = c.text("azp")
-	if r.expires, ok = numericDate(c["exp"]); !ok {
-		return r, false
-	}
-	if raw := c["nbf"]; raw != nil && string(raw) != "null" {
-		if r.notBefore, ok = numericDate(raw); !ok {
-			return r, false
-		}
-	}
-	return r, true
-}
-
-// audience is aud, nil for none.
-func (c claims) audience() ([]string, bool) {
-	if len(c["aud"]) > maxAudience {
-		return nil, false
-	}
-	return c.textOrList("aud")
-}
-
-// maxDate is the end of the year 9999: what lies behind it is no date but a
-// mistake, or an attempt to overflow one.
-const maxDate = 253402300799
-
-// numericDate reads a NumericDate (RFC 7519 section 2): a JSON number, of which
-// the whole seconds count.
-func numericDate(raw json.RawMessage) (int64, bool) {
-	if len(raw) == 0 || raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
-		return 0, false
-	}
-	seconds, err := strconv.ParseFloat(string(raw), 64)
-	if err != nil || math.Abs(seconds) > maxDate {
-		return 0, false
-	}
-	return int64(math.Floor(seconds)), true
-}
-
-// expired is true from exp on (RFC 7519 section 4.1.4), without leeway.
-func (r *registered) expired(now time.Time) bool {
-	return !now.Before(r.expiry())
-}
-
-func (r *registered) expiry() time.Time { return time.Unix(r.expires, 0) }
-
 // claimedExpiry is the exp of a JWS that nobody here has verified, if it shows
 // one. It may shorten what is remembered, and nothing else.
 func claimedExpiry(token string) (time.Time, bool) {
@@ -225,23 +151,9 @@ func claimedExpiry(token string) (time.Time, bool) {
 	if !ok {
 		return time.Time{}, false
 	}
-	c, err := peekClaims(payload)
+	c, err := claims.Peek(payload)
 	if err != nil {
 		return time.Time{}, false
 	}
-	exp, ok := numericDate(c["exp"])
-	return time.Unix(exp, 0), ok
-}
-
-// payload is what go-oidc is given to check: the registered claims under
-// their exact names and nothing else. It would refuse a token for the shape
-// of a claim nobody mapped (iat, _claim_sources), read names in any case, and
-// turn a number into a date in a way that depends on the processor.
-func (r *registered) payload() ([]byte, error) {
-	return json.Marshal(struct {
-		Issuer    string   `json:"iss"`
-		Audience  []string `json:"aud"`
-		Expires   int64    `json:"exp"`
-		NotBefore int64    `json:"nbf,omitempty"`
-	}{r.issuer, r.audience, r.expires, r.notBefore})
+	return c.Date("exp")
 }

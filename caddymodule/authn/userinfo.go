@@ -6,6 +6,8 @@ import (
 	"mime"
 	"net/http"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/claims"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/keys"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/oauth"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/strictjson"
@@ -23,7 +25,7 @@ const (
 
 // facts are the claims about a user, and how many bytes they were read from.
 type facts struct {
-	claims claims
+	claims claims.Claims
 	size   int
 }
 
@@ -31,13 +33,13 @@ type facts struct {
 // Connect Core, section 5.3). They must be about subject, empty when nothing
 // is known of it. verified says that the provider is known to have issued the
 // token.
-func (p *OIDCProvider) askUserinfo(ctx context.Context, at endpoints, token, subject string, verified bool) (facts, error) {
+func (p *oidcProvider) askUserinfo(ctx context.Context, at keys.Endpoints, token, subject string, verified bool) (facts, error) {
 	var found facts
 	err := p.userinfo.Ask(ctx, idp.Call{
 		Token:    token,
 		Verified: verified,
 		Request: func(ctx context.Context) (*http.Request, error) {
-			request, err := idp.NewGet(ctx, at.userinfo)
+			request, err := idp.NewGet(ctx, at.Userinfo)
 			if err == nil {
 				request.Header.Set("Authorization", "Bearer "+token)
 			}
@@ -54,7 +56,7 @@ func (p *OIDCProvider) askUserinfo(ctx context.Context, at endpoints, token, sub
 
 // readUserinfo reads what /userinfo answered. A 401 and a 403 are about the
 // token (RFC 6750 section 3.1: expired, revoked, without the scope openid).
-func readUserinfo(r *idp.Response, subject string) (claims, error) {
+func readUserinfo(r *idp.Response, subject string) (claims.Claims, error) {
 	switch {
 	case r.Status == http.StatusOK:
 	case r.Status == http.StatusUnauthorized, r.Status == http.StatusForbidden, oauth.RefusesToken(r.Status, r.Body):
@@ -72,7 +74,7 @@ func readUserinfo(r *idp.Response, subject string) (claims, error) {
 	}
 	// Without this the claims of one user could be taken for another's
 	// (section 5.3.2).
-	switch about, ok := c.text("sub"); {
+	switch about, ok := c.Text("sub"); {
 	case !ok || about == "":
 		return nil, noSubject // {"error":...} with a 200, say: not about the token
 	case subject != "" && about != subject:
@@ -85,8 +87,8 @@ func readUserinfo(r *idp.Response, subject string) (claims, error) {
 // or too large a one, is the provider's fault. One that could be read in two
 // ways is about its user, who may have chosen some of it: the rest of the users
 // go on (AUTH-10).
-func readObject(body []byte) (claims, error) {
-	c, err := parseClaims(body)
+func readObject(body []byte) (claims.Claims, error) {
+	c, err := claims.Parse(body)
 	switch {
 	case err == nil:
 		return c, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/oauth"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/strictjson"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
 const (
@@ -81,7 +82,7 @@ func life(found map[string]json.RawMessage) (time.Duration, error) {
 }
 
 // read reads the answer to a request that succeeded (RFC 8693 section 2.2.1).
-func read(body []byte, use Forward, requested string) (*Token, error) {
+func read(body []byte, config *k8swatch.TokenExchange) (*Token, error) {
 	found, err := members(body)
 	if err != nil {
 		return nil, err
@@ -100,7 +101,7 @@ func read(body []byte, use Forward, requested string) (*Token, error) {
 	if !strings.EqualFold(kind, "Bearer") && !strings.EqualFold(kind, "N_A") {
 		return nil, faultTokenType
 	}
-	token := choose(use, access, id, issued, requested)
+	token := choose(config.ForwardAccessToken, access, id, issued, config.RequestedTokenType)
 	if token == "" {
 		return nil, faultNoToken
 	}
@@ -133,9 +134,9 @@ func plain(name string) string {
 
 // choose returns the token that is to be used, empty for none, by the table in
 // the package comment.
-func choose(use Forward, access, id, issued, requested string) string {
+func choose(accessToken bool, access, id, issued, requested string) string {
 	kind := plain(issued)
-	if use == IDToken {
+	if !accessToken {
 		switch {
 		case id != "":
 			return id
@@ -171,10 +172,10 @@ var codes = []string{
 // 4.1.2.1, RFC 8628 section 3.5).
 var notJudged = []string{"server_error", "temporarily_unavailable", "slow_down"}
 
-// refusal reads an answer with a 4xx status: a *Refused when it holds an OAuth
+// oauthError reads an answer with a 4xx status: a *Refused when it holds an OAuth
 // error, else a fault. An answer that says to come back later judged nothing,
 // whatever it holds: that is no 401 (AUTH-13).
-func refusal(r *idp.Response) error {
+func oauthError(r *idp.Response) error {
 	switch r.Status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
 		return r.Unexpected()

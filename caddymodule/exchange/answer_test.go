@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
 // AUTH-16, TEX-02: the table of the package comment, each name of a type in
@@ -27,43 +28,43 @@ func TestWhichToken(t *testing.T) {
 	}
 	const a, i = "access", "identity"
 	for _, tt := range []struct {
-		use        Forward
+		use        bool
 		issued     string
 		access, id string
 		requested  string
 		want       string
 	}{
-		{IDToken, "id_token", a, i, "", i},
-		{IDToken, "access_token", a, i, "", i}, // Kanidm
-		{IDToken, "jwt", a, i, "", i},
-		{IDToken, "none", a, i, "", i},
-		{IDToken, "refresh", a, i, "", i},
-		{IDToken, "other", a, i, "", i},
-		{IDToken, "access_token", "", i, "", i},
-		{IDToken, "id_token", a, "", "", a}, // RFC 8693
-		{IDToken, "id_token", "", "", "", ""},
-		{IDToken, "access_token", a, "", "", ""},
-		{IDToken, "jwt", a, "", "", ""},
-		{IDToken, "jwt", a, "", typePrefix + "jwt", ""},
-		{IDToken, "none", a, "", "", ""},
-		{IDToken, "refresh", a, "", "", ""},
-		{IDToken, "other", a, "", "", ""},
+		{idToken, "id_token", a, i, "", i},
+		{idToken, "access_token", a, i, "", i}, // Kanidm
+		{idToken, "jwt", a, i, "", i},
+		{idToken, "none", a, i, "", i},
+		{idToken, "refresh", a, i, "", i},
+		{idToken, "other", a, i, "", i},
+		{idToken, "access_token", "", i, "", i},
+		{idToken, "id_token", a, "", "", a}, // RFC 8693
+		{idToken, "id_token", "", "", "", ""},
+		{idToken, "access_token", a, "", "", ""},
+		{idToken, "jwt", a, "", "", ""},
+		{idToken, "jwt", a, "", typePrefix + "jwt", ""},
+		{idToken, "none", a, "", "", ""},
+		{idToken, "refresh", a, "", "", ""},
+		{idToken, "other", a, "", "", ""},
 
-		{AccessToken, "access_token", a, i, "", a},
-		{AccessToken, "access_token", a, "", "", a},
-		{AccessToken, "access_token", "", i, "", ""},
-		{AccessToken, "jwt", a, "", "", a},
-		{AccessToken, "none", a, "", "", a},
-		{AccessToken, "none", a, i, "", a},
-		{AccessToken, "id_token", a, i, "", a},
-		{AccessToken, "id_token", a, a, "", ""},
-		{AccessToken, "id_token", a, "", "", ""},
-		{AccessToken, "id_token", a, "", typePrefix + "id_token", ""},
-		{AccessToken, "refresh", a, i, "", ""},
-		{AccessToken, "refresh", a, "", typePrefix + "refresh_token", ""},
-		{AccessToken, "saml", a, "", typePrefix + "saml2", ""},
-		{AccessToken, "other", a, "", "", ""},
-		{AccessToken, "other", a, "", "asked", a},
+		{accessToken, "access_token", a, i, "", a},
+		{accessToken, "access_token", a, "", "", a},
+		{accessToken, "access_token", "", i, "", ""},
+		{accessToken, "jwt", a, "", "", a},
+		{accessToken, "none", a, "", "", a},
+		{accessToken, "none", a, i, "", a},
+		{accessToken, "id_token", a, i, "", a},
+		{accessToken, "id_token", a, a, "", ""},
+		{accessToken, "id_token", a, "", "", ""},
+		{accessToken, "id_token", a, "", typePrefix + "id_token", ""},
+		{accessToken, "refresh", a, i, "", ""},
+		{accessToken, "refresh", a, "", typePrefix + "refresh_token", ""},
+		{accessToken, "saml", a, "", typePrefix + "saml2", ""},
+		{accessToken, "other", a, "", "", ""},
+		{accessToken, "other", a, "", "asked", a},
 	} {
 		for _, issued := range spell[tt.issued] {
 			requested := tt.requested
@@ -101,65 +102,65 @@ func TestAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		answer any
-		use    Forward
+		use    bool
 		want   want
 	}{
-		{"the RFC", standard(), IDToken, issued(300 * time.Second)},
-		{"Kanidm, IdToken", kanidm, IDToken, want{Value: "idt", Life: 900 * time.Second}},
-		{"Kanidm, AccessToken", kanidm, AccessToken, want{Value: "acc", Life: 900 * time.Second}},
-		{"id_token null", standard("id_token", nil, "issued_token_type", "access_token", "refresh_token", nil), AccessToken, issued(300 * time.Second)},
-		{"id_token written as null", `{"access_token":"issued-token","token_type":"bearer","issued_token_type":"access_token","id_token":null,"expires_in":null}`, AccessToken, issued(0)},
-		{"members in other case are others", standard("Access_Token", "x", "ID_TOKEN", "y"), IDToken, issued(300 * time.Second)},
-		{"unknown members", standard("x", object{"access_token": []int{1}, "a": nil}), IDToken, issued(300 * time.Second)},
+		{"the RFC", standard(), idToken, issued(300 * time.Second)},
+		{"Kanidm, IdToken", kanidm, idToken, want{Value: "idt", Life: 900 * time.Second}},
+		{"Kanidm, AccessToken", kanidm, accessToken, want{Value: "acc", Life: 900 * time.Second}},
+		{"id_token null", standard("id_token", nil, "issued_token_type", "access_token", "refresh_token", nil), accessToken, issued(300 * time.Second)},
+		{"id_token written as null", `{"access_token":"issued-token","token_type":"bearer","issued_token_type":"access_token","id_token":null,"expires_in":null}`, accessToken, issued(0)},
+		{"members in other case are others", standard("Access_Token", "x", "ID_TOKEN", "y"), idToken, issued(300 * time.Second)},
+		{"unknown members", standard("x", object{"access_token": []int{1}, "a": nil}), idToken, issued(300 * time.Second)},
 
-		{"token_type bearer", standard("token_type", "bearer"), IDToken, issued(300 * time.Second)},
-		{"token_type n_a", standard("token_type", "n_a"), IDToken, issued(300 * time.Second)},
-		{"token_type DPoP", standard("token_type", "DPoP"), IDToken, fault(faultTokenType)},
-		{"token_type with a blank", standard("token_type", "Bearer "), IDToken, fault(faultTokenType)},
-		{"no token_type", standard("token_type", nil), IDToken, fault(faultTokenType)},
+		{"token_type bearer", standard("token_type", "bearer"), idToken, issued(300 * time.Second)},
+		{"token_type n_a", standard("token_type", "n_a"), idToken, issued(300 * time.Second)},
+		{"token_type DPoP", standard("token_type", "DPoP"), idToken, fault(faultTokenType)},
+		{"token_type with a blank", standard("token_type", "Bearer "), idToken, fault(faultTokenType)},
+		{"no token_type", standard("token_type", nil), idToken, fault(faultTokenType)},
 
-		{"no expires_in", standard("expires_in", nil), IDToken, issued(0)},
-		{"expires_in with a fraction", standard("expires_in", 299.9), IDToken, issued(299 * time.Second)},
-		{"expires_in 1e3", `{"access_token":"issued-token","token_type":"N_A","issued_token_type":"id_token","expires_in":1e3}`, IDToken, issued(1000 * time.Second)},
-		{"expires_in huge", standard("expires_in", 1e300), IDToken, issued(maxLife)},
-		{"expires_in beyond numbers", `{"access_token":"issued-token","token_type":"N_A","issued_token_type":"id_token","expires_in":1e999}`, IDToken, issued(maxLife)},
-		{"expires_in 0", standard("expires_in", 0), IDToken, fault(faultExpired)},
-		{"expires_in negative", standard("expires_in", -5), IDToken, fault(faultExpired)},
-		{"expires_in text", standard("expires_in", "300"), IDToken, fault(faultMember)},
-		{"expires_in true", standard("expires_in", true), IDToken, fault(faultMember)},
+		{"no expires_in", standard("expires_in", nil), idToken, issued(0)},
+		{"expires_in with a fraction", standard("expires_in", 299.9), idToken, issued(299 * time.Second)},
+		{"expires_in 1e3", `{"access_token":"issued-token","token_type":"N_A","issued_token_type":"id_token","expires_in":1e3}`, idToken, issued(1000 * time.Second)},
+		{"expires_in huge", standard("expires_in", 1e300), idToken, issued(maxLife)},
+		{"expires_in beyond numbers", `{"access_token":"issued-token","token_type":"N_A","issued_token_type":"id_token","expires_in":1e999}`, idToken, issued(maxLife)},
+		{"expires_in 0", standard("expires_in", 0), idToken, fault(faultExpired)},
+		{"expires_in negative", standard("expires_in", -5), idToken, fault(faultExpired)},
+		{"expires_in text", standard("expires_in", "300"), idToken, fault(faultMember)},
+		{"expires_in true", standard("expires_in", true), idToken, fault(faultMember)},
 
-		{"access_token number", standard("access_token", 7), IDToken, fault(faultMember)},
-		{"id_token object", standard("id_token", object{}), AccessToken, fault(faultMember)},
-		{"issued_token_type list", standard("issued_token_type", []string{"id_token"}), IDToken, fault(faultMember)},
-		{"token_type list", standard("token_type", []string{"Bearer"}), IDToken, fault(faultMember)},
+		{"access_token number", standard("access_token", 7), idToken, fault(faultMember)},
+		{"id_token object", standard("id_token", object{}), accessToken, fault(faultMember)},
+		{"issued_token_type list", standard("issued_token_type", []string{"id_token"}), idToken, fault(faultMember)},
+		{"token_type list", standard("token_type", []string{"Bearer"}), idToken, fault(faultMember)},
 
-		{"no token", standard("access_token", nil), IDToken, fault(faultNoToken)},
-		{"empty token", standard("access_token", ""), IDToken, fault(faultNoToken)},
-		{"refresh token alone", standard("access_token", nil, "refresh_token", "r"), AccessToken, fault(faultNoToken)},
-		{"access token for an ID token", standard("issued_token_type", "AccessToken"), IDToken, fault(faultNoToken)},
+		{"no token", standard("access_token", nil), idToken, fault(faultNoToken)},
+		{"empty token", standard("access_token", ""), idToken, fault(faultNoToken)},
+		{"refresh token alone", standard("access_token", nil, "refresh_token", "r"), accessToken, fault(faultNoToken)},
+		{"access token for an ID token", standard("issued_token_type", "AccessToken"), idToken, fault(faultNoToken)},
 
-		{"64 KiB", standard("access_token", long), IDToken, want{Value: long, Life: 300 * time.Second}},
-		{"over 64 KiB", standard("access_token", long+"x"), IDToken, fault(faultBytes)},
-		{"padding", standard("access_token", "a=="), IDToken, want{Value: "a==", Life: 300 * time.Second}},
-		{"padding alone", standard("access_token", "=="), IDToken, fault(faultBytes)},
-		{"padding inside", standard("access_token", "a=b"), IDToken, fault(faultBytes)},
+		{"64 KiB", standard("access_token", long), idToken, want{Value: long, Life: 300 * time.Second}},
+		{"over 64 KiB", standard("access_token", long+"x"), idToken, fault(faultBytes)},
+		{"padding", standard("access_token", "a=="), idToken, want{Value: "a==", Life: 300 * time.Second}},
+		{"padding alone", standard("access_token", "=="), idToken, fault(faultBytes)},
+		{"padding inside", standard("access_token", "a=b"), idToken, fault(faultBytes)},
 
-		{"empty body", "", IDToken, fault(faultNotJSON)},
-		{"HTML", "<html>", IDToken, fault(faultNotJSON)},
-		{"a form", "access_token=a&token_type=Bearer", IDToken, fault(faultNotJSON)},
-		{"a list", `[{"access_token":"a"}]`, IDToken, fault(faultNotJSON)},
-		{"null", "null", IDToken, fault(faultNotJSON)},
-		{"broken off", `{"access_token":"a"`, IDToken, fault(faultNotJSON)},
-		{"a colon is missing", `{"access_token" "a"}`, IDToken, fault(faultNotJSON)},
-		{"a second value", `{"access_token":"a","token_type":"Bearer"}{}`, IDToken, fault(faultNotJSON)},
-		{"text behind", `{"access_token":"a","token_type":"Bearer"} x`, IDToken, fault(faultNotJSON)},
-		{"a name twice", `{"access_token":"issued-token","token_type":"N_A","issued_token_type":"id_token","access_token":"issued-token"}`, IDToken, fault(faultNotJSON)},
-		{"a name twice, escaped", `{"access_token":"issued-token","token_type":"N_A","issued_token_type":"id_token","\u0061ccess_token":"x"}`, IDToken, fault(faultNotJSON)},
-		{"no UTF-8", "{\"access_token\":\"issued-token\",\"token_type\":\"N_A\",\"issued_token_type\":\"id_token\",\"x\":\"\xff\"}", IDToken, fault(faultNotJSON)},
-		{"blanks around", " \r\n" + `{"access_token":"issued-token","token_type":"N_A","issued_token_type":"id_token"}` + "\n\t ", IDToken, issued(0)},
-		{"deep", strings.Repeat(`{"a":`, 20000), IDToken, fault(faultNotJSON)},
-		{"Kanidm without the ID token", plus(kanidm, "id_token", ""), IDToken, fault(faultNoToken)},
-		{"Kanidm with a type nobody knows", plus(kanidm, "issued_token_type", "Whatever"), AccessToken, fault(faultNoToken)},
+		{"empty body", "", idToken, fault(faultNotJSON)},
+		{"HTML", "<html>", idToken, fault(faultNotJSON)},
+		{"a form", "access_token=a&token_type=Bearer", idToken, fault(faultNotJSON)},
+		{"a list", `[{"access_token":"a"}]`, idToken, fault(faultNotJSON)},
+		{"null", "null", idToken, fault(faultNotJSON)},
+		{"broken off", `{"access_token":"a"`, idToken, fault(faultNotJSON)},
+		{"a colon is missing", `{"access_token" "a"}`, idToken, fault(faultNotJSON)},
+		{"a second value", `{"access_token":"a","token_type":"Bearer"}{}`, idToken, fault(faultNotJSON)},
+		{"text behind", `{"access_token":"a","token_type":"Bearer"} x`, idToken, fault(faultNotJSON)},
+		{"a name twice", `{"access_token":"issued-token","token_type":"N_A","issued_token_type":"id_token","access_token":"issued-token"}`, idToken, fault(faultNotJSON)},
+		{"a name twice, escaped", `{"access_token":"issued-token","token_type":"N_A","issued_token_type":"id_token","\u0061ccess_token":"x"}`, idToken, fault(faultNotJSON)},
+		{"no UTF-8", "{\"access_token\":\"issued-token\",\"token_type\":\"N_A\",\"issued_token_type\":\"id_token\",\"x\":\"\xff\"}", idToken, fault(faultNotJSON)},
+		{"blanks around", " \r\n" + `{"access_token":"issued-token","token_type":"N_A","issued_token_type":"id_token"}` + "\n\t ", idToken, issued(0)},
+		{"deep", strings.Repeat(`{"a":`, 20000), idToken, fault(faultNotJSON)},
+		{"Kanidm without the ID token", plus(kanidm, "id_token", ""), idToken, fault(faultNoToken)},
+		{"Kanidm with a type nobody knows", plus(kanidm, "issued_token_type", "Whatever"), accessToken, fault(faultNoToken)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newServer(t, with(200, tt.answer))
@@ -241,7 +242,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tt.status, " ", tt.want), func(t *testing.T) {
 			s := newServer(t, with(tt.status, tt.answer))
-			_, err := exchange(t, s.client(t, nil), IDToken)
+			_, err := exchange(t, s.client(t, nil), idToken)
 			if got := kindOf(err); got != tt.want {
 				t.Errorf("%v: %s, want %s", tt.answer, got, tt.want)
 			}
@@ -270,8 +271,8 @@ func TestNoCredentialInErrors(t *testing.T) {
 	} {
 		for _, status := range []int{200, 301, 400, 401, 500} {
 			s := newServer(t, with(status, answer))
-			c := s.client(t, func(c *Config) { c.ClientSecret = secret })
-			_, err := c.Exchange(t.Context(), subject, IDToken)
+			c := s.client(t, func(c *k8swatch.TokenExchange) { c.ClientSecret = secret })
+			_, err := c.Exchange(t.Context(), subject)
 			if err == nil {
 				t.Fatalf("%d %v: no error", status, answer)
 			}
@@ -292,8 +293,8 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"access_token":"a","access_token":"b"}`))
 	f.Add([]byte(`{"a":{"b":[1,2,{}]},"token_type":"n_a"} `))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, use := range []Forward{IDToken, AccessToken} {
-			token, err := read(body, use, "")
+		for _, use := range []bool{idToken, accessToken} {
+			token, err := read(body, &k8swatch.TokenExchange{ForwardAccessToken: use})
 			var fault idp.Fault
 			switch {
 			case err != nil && !errors.As(err, &fault):
@@ -315,13 +316,13 @@ func TestTooManyMembers(t *testing.T) {
 		}
 		return []byte(b.String() + "}")
 	}
-	if _, err := read(answer(1000), AccessToken, ""); err != nil {
+	if _, err := read(answer(1000), &k8swatch.TokenExchange{ForwardAccessToken: true}); err != nil {
 		t.Errorf("1000 members: %v", err)
 	}
-	if _, err := read(answer(1001), AccessToken, ""); err != idp.TooManyMembers {
+	if _, err := read(answer(1001), &k8swatch.TokenExchange{ForwardAccessToken: true}); err != idp.TooManyMembers {
 		t.Errorf("1001 members: %v", err)
 	}
-	err := refusal(&idp.Response{Status: 400, Body: answer(1001)})
+	err := oauthError(&idp.Response{Status: 400, Body: answer(1001)})
 	var fault idp.Fault
 	if !errors.As(err, &fault) {
 		t.Errorf("1001 members of an error: %v", err)

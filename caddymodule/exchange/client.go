@@ -12,60 +12,18 @@ import (
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
 const (
 	grantType  = "urn:ietf:params:oauth:grant-type:token-exchange"
 	typePrefix = "urn:ietf:params:oauth:token-type:"
-
-	// DefaultSubjectTokenType is what the subject token is said to be.
-	DefaultSubjectTokenType = typePrefix + "access_token"
-)
-
-// Config says where and how tokens are exchanged (AUTH-15).
-type Config struct {
-	// TokenURL is the https URL of the token endpoint. Required.
-	TokenURL string
-	// CertificateAuthority is PEM, empty for the system roots.
-	CertificateAuthority string
-	// ClientID is the proxy's client. Required.
-	ClientID string
-	// ClientSecret is empty for a public client.
-	ClientSecret string
-	// Audience and Resource are asked for unless they are empty.
-	Audience, Resource string
-	// SubjectTokenType is DefaultSubjectTokenType if empty.
-	SubjectTokenType string
-	// RequestedTokenType is left to the provider if empty.
-	RequestedTokenType string
-	// Scopes are asked for, if any.
-	Scopes []string
-
-	// Now is the clock, nil for time.Now.
-	Now func() time.Time
-	// OnFaultChange, if not nil, is told that Fault may have changed. It must
-	// not block.
-	OnFaultChange func()
-}
-
-// Format keeps the secret out of what is printed.
-func (c Config) Format(s fmt.State, _ rune) {
-	fmt.Fprintf(s, "token exchange of client %q", c.ClientID)
-}
-
-// Forward says which token of an answer is used.
-type Forward bool
-
-// The tokens that can be used; the zero value is the default of forward.
-const (
-	IDToken     Forward = false
-	AccessToken Forward = true
 )
 
 // Token is what a subject token was exchanged for.
 type Token struct {
 	// Value is a b64token (RFC 6750 section 2.1) of 64 KiB at most. Nothing
-	// is known of who it is for.
+	// is known of its audience.
 	Value string
 	// Life is expires_in, 0 if the provider did not say.
 	Life time.Duration
@@ -95,7 +53,7 @@ func (r *Refused) Misconfigured() bool {
 
 // Client exchanges tokens at one endpoint. It is safe for concurrent use.
 type Client struct {
-	config Config
+	config *k8swatch.TokenExchange
 	http   *http.Client
 	asker  *idp.Asker
 	// form are the parameters but for subject_token and client_secret.
@@ -111,8 +69,11 @@ var (
 	errClientID = errors.New("client_id is missing")
 )
 
-// New makes a client. It asks nothing yet. Its errors hold no secret.
-func New(c Config) (*Client, error) {
+// New makes a client for a compiled token_exchange (AUTH-15), which must not be
+// changed afterwards. now is the clock. onFaultChange, if not nil, is told that
+// Fault may have changed, and must not block. New asks nothing yet, and its errors
+// hold no secret.
+func New(c *k8swatch.TokenExchange, now func() time.Time, onFaultChange func()) (*Client, error) {
 	if !idp.Address(c.TokenURL) {
 		return nil, errTokenURL // net/http would send user information as another client
 	}
@@ -122,12 +83,6 @@ func New(c Config) (*Client, error) {
 	client, err := idp.NewClient(c.CertificateAuthority)
 	if err != nil {
 		return nil, err
-	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	if c.SubjectTokenType == "" {
-		c.SubjectTokenType = DefaultSubjectTokenType
 	}
 	form := url.Values{}
 	for name, value := range map[string]string{
@@ -146,7 +101,7 @@ func New(c Config) (*Client, error) {
 	return &Client{
 		config: c,
 		http:   client,
-		asker:  idp.NewAsker(client, c.Now, c.OnFaultChange),
+		asker:  idp.NewAsker(client, now, onFaultChange),
 		form:   form,
 		name:   withoutQuery(c.TokenURL),
 	}, nil
@@ -160,18 +115,18 @@ func withoutQuery(address string) string {
 // Exchange exchanges a subject token, and returns the one of the answer that
 // is to be used. The error is a *Refused, or an idp.Fault when the provider
 // gave no usable answer or is not asked, for the reasons of idp.Asker.
-func (c *Client) Exchange(ctx context.Context, subject string, use Forward) (*Token, error) {
+func (c *Client) Exchange(ctx context.Context, subject string) (*Token, error) {
 	if c.config.ClientSecret == "" {
-		return c.ask(ctx, subject, use, none)
+		return c.ask(ctx, subject, none)
 	}
 	m, other := basic, post
 	if method(c.worked.Load()) == post {
 		m, other = post, basic
 	}
-	token, err := c.ask(ctx, subject, use, m)
+	token, err := c.ask(ctx, subject, m)
 	if c.isAboutMethod(err) {
 		m = other
-		token, err = c.ask(ctx, subject, use, m)
+		token, err = c.ask(ctx, subject, m)
 	}
 	if err == nil {
 		c.worked.Store(int32(m))
@@ -219,17 +174,17 @@ const (
 )
 
 // ask sends one request and reads its answer.
-func (c *Client) ask(ctx context.Context, subject string, use Forward, m method) (token *Token, err error) {
+func (c *Client) ask(ctx context.Context, subject string, m method) (token *Token, err error) {
 	err = c.asker.Ask(ctx, idp.Call{
 		Token:   subject,
 		Request: func(ctx context.Context) (*http.Request, error) { return c.request(ctx, subject, m) },
 		Read: func(r *idp.Response) (err error) {
 			switch {
 			case r.Status == http.StatusOK:
-				token, err = read(r.Body, use, c.config.RequestedTokenType)
+				token, err = read(r.Body, c.config)
 				return err
 			case 400 <= r.Status && r.Status < 500:
-				return refusal(r)
+				return oauthError(r)
 			}
 			return r.Unexpected()
 		},

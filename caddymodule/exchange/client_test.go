@@ -15,13 +15,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
 // TEX-02, AUTH-16: the form has everything that some server demands, once.
 func TestForm(t *testing.T) {
 	s := newServer(t, with(200, standard()))
 	c := s.client(t, nil)
-	if _, err := exchange(t, c, IDToken); err != nil {
+	if _, err := exchange(t, c, idToken); err != nil {
 		t.Fatal(err)
 	}
 	seen := s.requests()
@@ -44,10 +45,10 @@ func TestForm(t *testing.T) {
 	}
 
 	// What is not configured is left out, what has a default has it.
-	c = s.client(t, func(c *Config) {
-		*c = Config{TokenURL: c.TokenURL, CertificateAuthority: c.CertificateAuthority, ClientID: "proxy"}
+	c = s.client(t, func(c *k8swatch.TokenExchange) {
+		*c = k8swatch.TokenExchange{TokenURL: c.TokenURL, CertificateAuthority: c.CertificateAuthority, ClientID: "proxy", SubjectTokenType: typePrefix + "access_token"}
 	})
-	if _, err := exchange(t, c, IDToken); err != nil {
+	if _, err := exchange(t, c, idToken); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"requested_token_type", "audience", "scope"} {
@@ -61,9 +62,9 @@ func TestForm(t *testing.T) {
 // Whatever a bearer holds, it is one value of the form.
 func TestSubjectIsOneValue(t *testing.T) {
 	s := newServer(t, with(200, standard()))
-	c := s.client(t, func(c *Config) { c.Resource = "https://cluster.example.test/?a=1&b=é" })
+	c := s.client(t, func(c *k8swatch.TokenExchange) { c.Resource = "https://cluster.example.test/?a=1&b=é" })
 	for _, subject := range []string{"a+b/c==", "~-._", strings.Repeat("x", 64<<10), "a&client_id=other&grant_type=password", "a\r\nX: y"} {
-		if _, err := c.Exchange(t.Context(), subject, IDToken); err != nil {
+		if _, err := c.Exchange(t.Context(), subject); err != nil {
 			t.Fatal(err)
 		}
 		form := s.requests()[0].form
@@ -116,9 +117,9 @@ func TestClientAuthentication(t *testing.T) {
 				}
 				with(tt.status, object{"error": tt.code})(w, r)
 			})
-			c := s.client(t, func(c *Config) { c.ClientID, c.ClientSecret = id, secret })
+			c := s.client(t, func(c *k8swatch.TokenExchange) { c.ClientID, c.ClientSecret = id, secret })
 			for i, want := range [][]string{tt.first, tt.second} {
-				_, err := exchange(t, c, IDToken)
+				_, err := exchange(t, c, idToken)
 				if got := kindOf(err); got != []string{tt.finally, tt.finally2}[i] {
 					t.Errorf("exchange %d: %s", i, got)
 				}
@@ -170,7 +171,7 @@ func TestMethodIsLearntFromTokens(t *testing.T) {
 			with(200, standard())(w, r)
 		}
 	})
-	c := s.client(t, func(c *Config) { c.ClientSecret = "secret" })
+	c := s.client(t, func(c *k8swatch.TokenExchange) { c.ClientSecret = "secret" })
 	for i, step := range []struct {
 		accepted, refusal, subject string
 		methods                    []string
@@ -190,7 +191,7 @@ func TestMethodIsLearntFromTokens(t *testing.T) {
 		mu.Lock()
 		accepted, refusal = step.accepted, step.refusal
 		mu.Unlock()
-		_, err := c.Exchange(t.Context(), step.subject, IDToken)
+		_, err := c.Exchange(t.Context(), step.subject)
 		if got := kindOf(err); got != step.result {
 			t.Errorf("step %d: %s, want %s", i, got, step.result)
 		}
@@ -209,8 +210,8 @@ func TestFaultOnTheSecondTry(t *testing.T) {
 		}
 		with(502, "")(w, r)
 	})
-	c := s.client(t, func(c *Config) { c.ClientSecret = "secret" })
-	if _, err := exchange(t, c, IDToken); kindOf(err) != "fault" {
+	c := s.client(t, func(c *k8swatch.TokenExchange) { c.ClientSecret = "secret" })
+	if _, err := exchange(t, c, idToken); kindOf(err) != "fault" {
 		t.Errorf("got %v", err)
 	}
 }
@@ -228,13 +229,13 @@ func TestTransportFaults(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		answer http.HandlerFunc
-		change func(*Config)
+		change func(*k8swatch.TokenExchange)
 		want   idp.Fault
 	}{
-		{"down", nil, func(c *Config) { c.TokenURL = gone.URL }, "it refused the connection"},
-		{"no name", nil, func(c *Config) { c.TokenURL = "https://idp.invalid/token" }, "its name cannot be resolved"},
-		{"another certificate", nil, func(c *Config) { c.CertificateAuthority = "" }, "its certificate is not trusted"},
-		{"no TLS", nil, func(c *Config) { c.TokenURL = strings.Replace(plain.URL, "http:", "https:", 1) }, "the connection failed"},
+		{"down", nil, func(c *k8swatch.TokenExchange) { c.TokenURL = gone.URL }, "it refused the connection"},
+		{"no name", nil, func(c *k8swatch.TokenExchange) { c.TokenURL = "https://idp.invalid/token" }, "its name cannot be resolved"},
+		{"another certificate", nil, func(c *k8swatch.TokenExchange) { c.CertificateAuthority = "" }, "its certificate is not trusted"},
+		{"no TLS", nil, func(c *k8swatch.TokenExchange) { c.TokenURL = strings.Replace(plain.URL, "http:", "https:", 1) }, "the connection failed"},
 		{"hangs", func(_ http.ResponseWriter, r *http.Request) {
 			select {
 			case <-hang:
@@ -271,7 +272,7 @@ func TestTransportFaults(t *testing.T) {
 				ctx, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
 			}
 			defer cancel()
-			_, err := c.Exchange(ctx, "the-subject-token-of-a-machine", IDToken)
+			_, err := c.Exchange(ctx, "the-subject-token-of-a-machine")
 			var fault idp.Fault
 			if !errors.As(err, &fault) || fault != tt.want {
 				t.Errorf("got %v, want %q", err, tt.want)
@@ -285,7 +286,7 @@ func TestTransportFaults(t *testing.T) {
 
 // No proxy of the environment sees a credential.
 func TestNoEnvironmentProxy(t *testing.T) {
-	c, err := New(Config{TokenURL: "https://idp.example.test/token", ClientID: "proxy"})
+	c, err := New(&k8swatch.TokenExchange{TokenURL: "https://idp.example.test/token", ClientID: "proxy"}, time.Now, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,20 +298,20 @@ func TestNoEnvironmentProxy(t *testing.T) {
 func TestNew(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		config Config
+		config k8swatch.TokenExchange
 		ok     bool
 	}{
-		{"good", Config{TokenURL: "https://idp.example.test/token?realm=a", ClientID: "c"}, true},
-		{"http", Config{TokenURL: "http://idp.example.test/token", ClientID: "c"}, false},
-		{"no host", Config{TokenURL: "https:///token", ClientID: "c"}, false},
-		{"no URL", Config{TokenURL: "https://%zz", ClientID: "c"}, false},
-		{"empty", Config{ClientID: "c"}, false},
-		{"user information", Config{TokenURL: "https://user:hunter2@idp.example.test/token", ClientID: "c"}, false},
-		{"fragment", Config{TokenURL: "https://idp.example.test/token#a", ClientID: "c"}, false},
-		{"no client", Config{TokenURL: "https://idp.example.test/token"}, false},
-		{"no certificate", Config{TokenURL: "https://idp.example.test/token", ClientID: "c", CertificateAuthority: "hunter2"}, false},
+		{"good", k8swatch.TokenExchange{TokenURL: "https://idp.example.test/token?realm=a", ClientID: "c"}, true},
+		{"http", k8swatch.TokenExchange{TokenURL: "http://idp.example.test/token", ClientID: "c"}, false},
+		{"no host", k8swatch.TokenExchange{TokenURL: "https:///token", ClientID: "c"}, false},
+		{"no URL", k8swatch.TokenExchange{TokenURL: "https://%zz", ClientID: "c"}, false},
+		{"empty", k8swatch.TokenExchange{ClientID: "c"}, false},
+		{"user information", k8swatch.TokenExchange{TokenURL: "https://user:hunter2@idp.example.test/token", ClientID: "c"}, false},
+		{"fragment", k8swatch.TokenExchange{TokenURL: "https://idp.example.test/token#a", ClientID: "c"}, false},
+		{"no client", k8swatch.TokenExchange{TokenURL: "https://idp.example.test/token"}, false},
+		{"no certificate", k8swatch.TokenExchange{TokenURL: "https://idp.example.test/token", ClientID: "c", CertificateAuthority: "hunter2"}, false},
 	} {
-		c, err := New(tt.config)
+		c, err := New(&tt.config, time.Now, nil)
 		if (err == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -324,13 +325,13 @@ func TestNew(t *testing.T) {
 }
 
 func TestSecretsDoNotPrint(t *testing.T) {
-	config := Config{TokenURL: "https://idp.example.test/token?key=hunter2", ClientID: "proxy", ClientSecret: "hunter2"}
-	c, err := New(config)
+	config := k8swatch.TokenExchange{TokenURL: "https://idp.example.test/token?key=hunter2", ClientID: "proxy", ClientSecret: "hunter2"}
+	c, err := New(&config, time.Now, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
-		for _, v := range []any{c, config, &config} {
+		for _, v := range []any{c} {
 			if s := fmt.Sprintf(format, v); strings.Contains(s, "hunter2") || !strings.Contains(s, "token exchange") {
 				t.Errorf("%s prints %q", format, s)
 			}

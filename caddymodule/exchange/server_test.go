@@ -16,6 +16,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/tlstest"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -68,16 +69,16 @@ func (s *server) requests() []request {
 }
 
 // client makes a client of the server; change may alter its configuration.
-func (s *server) client(t testing.TB, change func(*Config)) *Client {
+func (s *server) client(t testing.TB, change func(*k8swatch.TokenExchange)) *Client {
 	t.Helper()
-	c := Config{
+	c := k8swatch.TokenExchange{
 		TokenURL: s.URL + "/oauth2/token", CertificateAuthority: s.ca(), ClientID: "proxy",
-		Audience: "proxy", RequestedTokenType: typePrefix + "id_token", Scopes: []string{"openid", "groups_name"},
+		Audience: "proxy", RequestedTokenType: typePrefix + "id_token", Scopes: []string{"openid", "groups_name"}, SubjectTokenType: typePrefix + "access_token",
 	}
 	if change != nil {
 		change(&c)
 	}
-	client, err := New(c)
+	client, err := New(&c, time.Now, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,6 +99,9 @@ func with(code int, document any) http.HandlerFunc {
 	}
 }
 
+// The tokens that can be asked for, as the values of ForwardAccessToken.
+const idToken, accessToken = false, true
+
 type object = map[string]any
 
 // standard is an answer as RFC 8693 has it, changed by pairs of name and
@@ -114,11 +118,12 @@ func standard(changes ...any) object {
 	return o
 }
 
-func exchange(t testing.TB, c *Client, use Forward) (*Token, error) {
+func exchange(t testing.TB, c *Client, use bool) (*Token, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	return c.Exchange(ctx, "the-subject-token-of-a-machine", use)
+	c.config.ForwardAccessToken = use
+	return c.Exchange(ctx, "the-subject-token-of-a-machine")
 }
 
 // kindOf says whether an error is a refusal, with its code, or a fault.

@@ -55,7 +55,7 @@ func TestAuditLine(t *testing.T) {
 // that leaves without an answer is counted as 0.
 func TestAuditOfRefusals(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
-	c := newCluster(t, v1.ModeFrontProxy, authenticatorFunc(func(string) (*authn.Result, error) {
+	c := newCluster(t, v1.ModeFrontProxy, validatorFunc(func(string) (*authn.Result, error) {
 		return &authn.Result{Identity: &identity.Identity{Name: "system:admin"}}, nil
 	}), func(c *k8swatch.Cluster) { c.UserPrefix = "" })
 	clusters := clustersOf(c)
@@ -85,7 +85,7 @@ func TestAuthenticationIsCountedOnce(t *testing.T) {
 	method := string(v1.ValidateJwtAuthenticators)
 	for _, tt := range []struct {
 		result string
-		answer authenticatorFunc
+		answer validatorFunc
 	}{
 		{"ok", alice()},
 		{"wrong_audience", func(string) (*authn.Result, error) {

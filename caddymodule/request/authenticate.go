@@ -4,12 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
-	"runtime/debug"
-
-	"go.uber.org/zap"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
@@ -30,14 +26,14 @@ func authenticate(q *Request, d *Decision) *Refusal {
 		return refuse(http.StatusUnauthorized, unauthorizedReason, "no_credential", err.Error())
 	}
 	ctx := q.r.Context()
-	if d.Cluster.Spec.Auth.ValidateAgainst == v1.ValidateKubernetes {
+	if d.Cluster.Auth.AsksApiserver() {
 		// The apiserver is about to be asked over the connections of the relay,
 		// where a certificate that is an identity outranks the token (CERT-9).
 		if reason := d.Cluster.Trust.Admit(ctx); reason != "" {
 			return notTrusted(d.Cluster.Spec.Mode, reason)
 		}
 	}
-	result, err := q.validate(d.Cluster, token)
+	result, err := d.Cluster.Auth.Authenticate(ctx, token)
 	if err != nil {
 		return notAuthenticated(q, d, err)
 	}
@@ -51,20 +47,6 @@ func authenticate(q *Request, d *Decision) *Refusal {
 		d.authorization = []string{"Bearer " + cmp.Or(result.Bearer, token)}
 	}
 	return nil
-}
-
-// validate validates a token. A panic over it refuses the token: in the log of
-// net/http the panic would stand with its value, which may quote the token
-// (SIG-3).
-func (q *Request) validate(c *serving.Cluster, token string) (result *authn.Result, err error) {
-	defer func() {
-		if recover() != nil {
-			q.config.Logger.Error("the validation of a token panicked; the token was refused",
-				zap.Stringer("cluster", c.Spec.Key), zap.ByteString("stack", debug.Stack()))
-			result, err = nil, &authn.Unauthenticated{Reason: authn.ReasonInternal}
-		}
-	}()
-	return c.Auth.Authenticate(q.r.Context(), token)
 }
 
 // notAuthenticated keeps apart a credential at fault, which is a 401, and a
@@ -81,7 +63,7 @@ func notAuthenticated(q *Request, d *Decision, err error) *Refusal {
 		return clientClosedRequest
 	}
 	d.authentication = "unavailable"
-	var unreviewed *serving.Unreviewed
+	var unreviewed *authn.ReviewFailure
 	if errors.As(err, &unreviewed) {
 		return ofReview(unreviewed)
 	}

@@ -75,7 +75,7 @@ func TestChecks(t *testing.T) {
 		"no provider":     {r: get(pods), cluster: newCluster(t, v1.ModePassthrough, failing(&authn.Unavailable{Fault: "x"}), nil), code: 503, audit: "idp_unavailable"},
 		"provider limit":  {r: get(pods), cluster: newCluster(t, v1.ModePassthrough, failing(&authn.Unavailable{Limit: "x"}), nil), code: 503, audit: "idp_limited"},
 		"system identity": {r: get(pods), cluster: newCluster(t, v1.ModeFrontProxy, alice("system:masters"), func(c *k8swatch.Cluster) { c.GroupPrefix = "" }), code: 403, audit: "upstream_identity_refused"},
-		"empty name": {r: get(pods), cluster: newCluster(t, v1.ModePassthrough, authenticatorFunc(func(string) (*authn.Result, error) {
+		"empty name": {r: get(pods), cluster: newCluster(t, v1.ModePassthrough, validatorFunc(func(string) (*authn.Result, error) {
 			return &authn.Result{Identity: &identity.Identity{EmptyName: true}}, nil
 		}), nil), code: 403, audit: "upstream_identity_refused"},
 		"impersonation denied": {
@@ -131,7 +131,7 @@ func TestChecksInOrder(t *testing.T) {
 		{400, func() { delete(r.Header, "Upgrade") }},
 		{503, func() { c.Closed = "" }},
 		{401, func() { r.Header.Set("Authorization", "Bearer abc") }},
-		{503, func() { r.Header.Set("Authorization", "Bearer abc"); c.Auth.Authenticator = alice() }},
+		{503, func() { r.Header.Set("Authorization", "Bearer abc"); c.Auth.Validator = alice() }},
 		{0, nil},
 	} {
 		_, refused := New(discard{http.Header{}}, r, config, Name{InPath: true}, "").Decide()
@@ -152,7 +152,7 @@ func upgrade(r *http.Request, protocols ...string) *http.Request {
 	return r
 }
 
-func failing(err error) authenticatorFunc {
+func failing(err error) validatorFunc {
 	return func(string) (*authn.Result, error) { return nil, err }
 }
 

@@ -29,7 +29,7 @@ func newCostFixture(tb testing.TB, audit *zap.Logger) *costFixture {
 	result := &authn.Result{Expires: time.Now().Add(time.Hour), Identity: &identity.Identity{
 		Name: "alice", Groups: []string{"team-a", "a,b"}, Extra: map[string][]string{"example.com/session": {"s-1"}},
 	}}
-	c := newCluster(tb, v1.ModeFrontProxy, authenticatorFunc(func(string) (*authn.Result, error) { return result, nil }), nil)
+	c := newCluster(tb, v1.ModeFrontProxy, validatorFunc(func(string) (*authn.Result, error) { return result, nil }), nil)
 	config := configOf(clustersOf(c))
 	config.Clusters = uncounted{config.Clusters}
 	config.Audit = audit

@@ -60,7 +60,7 @@ func configOf(clusters Clusters) *Config {
 var prodKey = k8swatch.Key{Namespace: "team-a", Name: "prod"}
 
 // newCluster is team-a/prod with an authenticator and an open gate.
-func newCluster(tb testing.TB, mode v1.UpstreamMode, authenticator authn.Authenticator, change func(*k8swatch.Cluster)) *serving.Cluster {
+func newCluster(tb testing.TB, mode v1.UpstreamMode, validator authn.Validator, change func(*k8swatch.Cluster)) *serving.Cluster {
 	tb.Helper()
 	spec := &k8swatch.Cluster{
 		Key: prodKey, UID: "uid", Enabled: true, Mode: mode,
@@ -77,7 +77,7 @@ func newCluster(tb testing.TB, mode v1.UpstreamMode, authenticator authn.Authent
 	c := &serving.Cluster{
 		Spec: spec, Settings: trust.SettingsOf(spec),
 		Relay: serving.NewRelay(spec, upstream.NewRegistry().NewGroup()),
-		Auth:  serving.Auth{Authenticator: authenticator},
+		Auth:  serving.Auth{Validator: validator},
 	}
 	c.Relay.Pair = trust.Connect(spec, nil)
 	tb.Cleanup(c.Relay.Pair.Retire)
@@ -91,15 +91,19 @@ func newCluster(tb testing.TB, mode v1.UpstreamMode, authenticator authn.Authent
 	return c
 }
 
-// authenticatorFunc is an authenticator for one test.
-type authenticatorFunc func(token string) (*authn.Result, error)
+// validatorFunc is a validator for one test.
+type validatorFunc func(token string) (*authn.Result, error)
 
-func (f authenticatorFunc) Authenticate(_ context.Context, token string) (*authn.Result, error) {
+func (f validatorFunc) Authenticate(_ context.Context, token string) (*authn.Result, error) {
 	return f(token)
 }
+func (validatorFunc) Refresh()            {}
+func (validatorFunc) Faults() []string    { return nil }
+func (validatorFunc) AsksApiserver() bool { return false }
+func (validatorFunc) Close()              {}
 
 // alice is the caller of every token.
-func alice(groups ...string) authenticatorFunc {
+func alice(groups ...string) validatorFunc {
 	result := &authn.Result{Identity: &identity.Identity{Name: "alice", Groups: groups}}
 	return func(string) (*authn.Result, error) { return result, nil }
 }

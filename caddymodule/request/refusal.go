@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
@@ -159,12 +160,14 @@ func ofFailure(f upstream.Failure) *Refusal {
 }
 
 // ofReview answers when the apiserver gave no verdict on a token.
-func ofReview(u *serving.Unreviewed) *Refusal {
-	r := ofFailure(u.Failure)
-	if !u.BadGateway {
-		r.Code, r.Reason = http.StatusServiceUnavailable, unavailableReason
+func ofReview(f *authn.ReviewFailure) *Refusal {
+	switch {
+	case f.Err != nil:
+		return ofFailure(upstream.Describe(f.Err))
+	case f.Status == http.StatusBadGateway:
+		return badGateway(f.Reason, f.Message)
 	}
-	return r
+	return unavailable(f.Reason, f.Message)
 }
 
 // status renders the refusal as the v1 Status every Kubernetes client decodes.

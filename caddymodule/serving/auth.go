@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -8,16 +9,18 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/trust"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
 
 // Auth says who sends the requests of a cluster.
 type Auth struct {
-	// Authenticator is nil when bearers are not validated, and while the
-	// cluster may not serve.
-	authn.Authenticator
+	// Validator is nil when bearers are not validated, and while the cluster may
+	// not serve.
+	authn.Validator
 
-	// id is what the authenticator was made of.
+	// id is the authn.ConfigID of the validator.
 	id       string
 	warnings *authWarnings
 }
@@ -25,12 +28,15 @@ type Auth struct {
 // authWarnings are told about one cluster; its versions share them.
 type authWarnings struct {
 	// audience is about tokens that are not for the cluster, provider about an
-	// identity provider that cannot be asked.
-	audience, provider occasionalWarning
+	// identity provider that cannot be asked, exchange about a token_exchange that
+	// the provider does not accept.
+	audience, provider, exchange occasionalWarning
 }
 
 func newAuthWarnings(logger *zap.Logger) *authWarnings {
-	return &authWarnings{audience: occasionalWarning{logger: logger}, provider: occasionalWarning{logger: logger}}
+	return &authWarnings{
+		audience: occasionalWarning{logger: logger}, provider: occasionalWarning{logger: logger}, exchange: occasionalWarning{logger: logger},
+	}
 }
 
 // WarnAudience logs, now and then, that a token for another audience was
@@ -49,57 +55,92 @@ func (a *Auth) WarnProvider(key k8swatch.Key, err error) {
 	}
 }
 
-// authenticate takes over the authenticator of the version before while it was
-// made of the same, and makes a new one otherwise.
+// warnMisconfigured logs, now and then, that a token exchange was refused for a
+// reason that lies in the object.
+func (rt *Runtime) warnMisconfigured(key k8swatch.Key, tokenURL, code string) {
+	if c := rt.clusters()[key]; c != nil && c.Auth.warnings != nil {
+		c.Auth.warnings.exchange.warn("the token exchange is refused for a reason that lies in token_exchange, not in the token",
+			zap.Stringer("cluster", key), zap.String("token_url", tokenURL), zap.String("error", code))
+	}
+}
+
+// newValidators makes the factory of the validators of a runtime.
+func (rt *Runtime) newValidators() *authn.Factory {
+	p := rt.process
+	return authn.NewFactory(authn.Options{
+		Cache: authn.CacheOptions{
+			OnLookup: func(result string) { p.Metrics.TokenCache.WithLabelValues(result).Inc() },
+			OnPanic: func(stack []byte) {
+				p.logger.Error("the validation of a token panicked; the token was refused", zap.ByteString("stack", stack))
+			},
+			Source: func(ctx context.Context) string { return sourceOf(p.clientIP(ctx)) },
+		},
+		TokenCacheTTL:      rt.options.TokenCacheTTL,
+		AudienceValidation: rt.options.AudienceValidation,
+		OnIssuerFault:      rt.issuerChanged,
+		OnClusterFault:     rt.statusChanged,
+		OnExchange:         func(result string) { p.Metrics.TokenExchanges.WithLabelValues(result).Inc() },
+		OnMisconfigured:    rt.warnMisconfigured,
+	})
+}
+
+// authenticate takes over the validator of the version before while it was made
+// of the same, and makes a new one otherwise.
 func (rt *Runtime) authenticate(c *Cluster, old Auth) error {
-	c.Auth.id = string(c.Spec.UID) + "/" + authScope(c.Spec)
-	if old.Authenticator != nil && old.id == c.Auth.id {
-		c.Auth.Authenticator = old.Authenticator
+	c.Auth.id = authn.ConfigID(c.Spec)
+	if old.Validator != nil && old.id == c.Auth.id {
+		c.Auth.Validator = old.Validator
 		return nil
 	}
 	if c.Spec.Auth.DisableValidation {
 		return nil
 	}
-	authenticator, err := rt.authenticator(c)
+	validator, err := rt.validators.New(c.Spec, reviewer(c))
 	if err != nil {
 		return err
 	}
-	c.Auth.Authenticator = authenticator
+	c.Auth.Validator = validator
 	return nil
 }
 
-// requestDrain is how long authenticators outlive the snapshot that they were
+// reviewer asks the cluster's apiserver about tokens, over the connections of the
+// relay (AUTH-8). It is nil for an address that is not one.
+func reviewer(c *Cluster) authn.Reviewer {
+	base, ok := trust.Address(c.Spec)
+	if !ok {
+		return nil
+	}
+	pair := c.Relay.Pair
+	return func(ctx context.Context, token string) (probe.Subject, int, error) {
+		return probe.Review(ctx, pair, base, token)
+	}
+}
+
+// requestDrain is how long validators outlive the snapshot that they were
 // in: requests that found them there may still read keys. Such a request is
 // older than the snapshot, its header takes up to 10 s to read on the listener,
 // and the provider up to 10 s to answer (AUTH-13).
 const requestDrain = 30 * time.Second
 
 func (a *Auth) retire(next Auth) {
-	if old := a.Authenticator; old != nil && next.Authenticator != old {
-		time.AfterFunc(requestDrain, func() { closeAuthenticator(old) })
-	}
-}
-
-func closeAuthenticator(a authn.Authenticator) {
-	if closer, ok := a.(interface{ Close() }); ok {
-		closer.Close()
+	if old := a.Validator; old != nil && next.Validator != old {
+		time.AfterFunc(requestDrain, old.Close)
 	}
 }
 
 // refresh has the keys of the issuers read again that are due.
 func (a *Auth) refresh() {
-	if refresher, ok := a.Authenticator.(interface{ Refresh() }); ok {
-		refresher.Refresh()
+	if a.Validator != nil {
+		a.Validator.Refresh()
 	}
 }
 
 // notices is IssuerUnavailable, with all issuers in one (AUTH-13).
 func (a *Auth) notices() []k8swatch.Condition {
-	faulty, ok := a.Authenticator.(interface{ IssuerFaults() []string })
-	if !ok {
+	if a.Validator == nil {
 		return nil
 	}
-	faults := faulty.IssuerFaults()
+	faults := a.Validator.Faults()
 	if len(faults) == 0 {
 		return nil
 	}

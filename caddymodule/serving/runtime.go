@@ -35,10 +35,10 @@ type Runtime struct {
 	source   k8swatch.Source
 	hub      *hub // nil for a directory
 	compiler *compile.Compiler
-	keySets  *authn.KeySets
-	cache    *authn.Cache
-	statuses *lastStatuses
-	prober   *trust.Prober
+	// validators makes what authenticates the callers of each cluster.
+	validators *authn.Factory
+	statuses   *lastStatuses
+	prober     *trust.Prober
 
 	snapshot atomic.Pointer[Snapshot]
 	// listed says that the source has told its first full list.
@@ -83,28 +83,16 @@ func newRuntime(p *Process, o Options) (*Runtime, error) {
 			ReferenceNamespaces: o.ReferenceNamespaces,
 			Recheck:             validator.Recheck,
 		}),
-		keySets:  authn.NewKeySets(nil),
-		cache:    p.newTokenCache(),
 		statuses: newLastStatuses(),
 		logger:   p.logger,
 		pending:  newChangeSet(),
 	}
-	rt.keySets.OnFaultChange = rt.issuerChanged
+	rt.validators = rt.newValidators()
 	rt.prober = trust.NewProber(o.ProbeInterval, p.logger, rt.statusChanged)
 	if err := rt.joinHub(); err != nil {
 		return nil, err
 	}
 	return rt, nil
-}
-
-func (p *Process) newTokenCache() *authn.Cache {
-	cache := authn.NewCache(0, nil)
-	cache.OnPanic = func(stack []byte) {
-		p.logger.Error("the validation of a token panicked; the token was refused", zap.ByteString("stack", stack))
-	}
-	cache.Source = func(ctx context.Context) string { return sourceOf(p.clientIP(ctx)) }
-	cache.OnLookup = func(result string) { p.Metrics.TokenCache.WithLabelValues(result).Inc() }
-	return cache
 }
 
 // Options are the options the runtime was made of.
@@ -227,6 +215,6 @@ func (rt *Runtime) end() {
 	for _, c := range rt.clusters() {
 		c.retire(nil)
 	}
-	time.AfterFunc(requestDrain, rt.keySets.Close)
+	time.AfterFunc(requestDrain, rt.validators.Close)
 	rt.leaveHub()
 }

@@ -19,8 +19,9 @@ var rooms = []struct {
 	{"caddymodule/identity", nil},
 	{"caddymodule/secretstorage", []string{"internal"}},
 	{"caddymodule/idp", []string{"internal"}},
-	{"caddymodule/exchange", []string{"caddymodule/idp", "internal"}},
-	{"caddymodule/authn", []string{"caddymodule/authn", "caddymodule/exchange", "caddymodule/identity", "caddymodule/idp", "k8swatch", "internal"}},
+	{"caddymodule/exchange", []string{"caddymodule/idp", "k8swatch", "internal"}},
+	{"caddymodule/authn/internal", []string{"caddymodule/internal"}}, // for tests
+	{"caddymodule/authn", []string{"caddymodule/authn", "caddymodule/exchange", "caddymodule/identity", "caddymodule/idp", "k8swatch", "probe", "internal"}},
 	{"caddymodule/upstream", []string{"caddymodule/identity", "k8swatch", "internal", "probe"}},
 	{"caddymodule/internal", []string{"internal"}},
 	{"caddymodule/request", []string{"caddymodule", "k8swatch", "probe", "internal"}},

@@ -184,7 +184,7 @@ func whoIs(t *testing.T, manifest, cluster string, claims object) (*identity.Ide
 	}
 
 	provider := oidc.Start(t, oidc.Options{})
-	config := authn.Config{UID: found.UID, Hash: found.Auth.Hash}
+	validated := &k8swatch.Cluster{Auth: k8swatch.Auth{ValidateAgainst: v1.ValidateJwtAuthenticators}}
 	replaced := 0
 	for _, a := range authenticators(found) {
 		if a.Authenticator.Issuer.URL == claims["iss"] {
@@ -192,16 +192,16 @@ func whoIs(t *testing.T, manifest, cluster string, claims object) (*identity.Ide
 			a.Authenticator.Issuer.CertificateAuthority = string(provider.CA.PEM)
 			replaced++
 		}
-		config.JWT = append(config.JWT, authn.JWT(a))
+		validated.Auth.JWT = append(validated.Auth.JWT, a)
 	}
 	if replaced != 1 {
 		t.Fatalf("%d authenticators for the issuer %s", replaced, claims["iss"])
 	}
-	authenticator, err := authn.NewJWT(config, authn.NewKeySets(nil), authn.NewCache(0, nil))
+	validator, err := authn.NewFactory(authn.Options{}).New(validated, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer authenticator.Close()
+	defer validator.Close()
 
 	token := object{"iat": time.Now().Unix(), "nbf": time.Now().Unix(), "exp": time.Now().Add(5 * time.Minute).Unix()}
 	for name, value := range claims {
@@ -210,7 +210,7 @@ func whoIs(t *testing.T, manifest, cluster string, claims object) (*identity.Ide
 		}
 	}
 	token["iss"] = provider.Issuer
-	result, err := authenticator.Authenticate(t.Context(), provider.Mint(token, oidc.Sign{}))
+	result, err := validator.Authenticate(t.Context(), provider.Mint(token, oidc.Sign{}))
 	var unauthenticated *authn.Unauthenticated
 	if errors.As(err, &unauthenticated) {
 		return nil, unauthenticated.Reason

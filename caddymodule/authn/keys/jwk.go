@@ -1,4 +1,4 @@
-package authn
+package keys
 
 import (
 	"crypto"
@@ -28,23 +28,23 @@ const (
 	maxRSAExponent         = 65537
 )
 
-// publicKey is one key that an issuer publishes. The value stays the same
+// Key is one key that an issuer publishes. The value stays the same
 // across re-reads for as long as the key is published unchanged.
-type publicKey struct {
+type Key struct {
 	id string
 	// algorithm is the only one the key is for, empty for any that fits.
 	algorithm jose.SignatureAlgorithm
 	// key is nil for a key that does not verify signatures of ours. Its id
-	// is kept, so that a token that names it is not taken for news.
+	// is kept, so that a token that names it does not have the keys read again.
 	key crypto.PublicKey
-	// gone is set once the issuer no longer publishes the key: what was
+	// withdrawn is set once the issuer no longer publishes the key: what was
 	// verified with it no longer counts (AUTH-5).
-	gone atomic.Bool
+	withdrawn atomic.Bool
 }
 
 // fits reports whether the key makes signatures of an algorithm: the token
 // says which algorithm, the key says whether it may (RFC 8725 section 3.1).
-func (k *publicKey) fits(algorithm jose.SignatureAlgorithm) bool {
+func (k *Key) fits(algorithm jose.SignatureAlgorithm) bool {
 	if k.algorithm != "" && k.algorithm != algorithm {
 		return false
 	}
@@ -70,7 +70,7 @@ func (k *publicKey) fits(algorithm jose.SignatureAlgorithm) bool {
 }
 
 // same reports whether two keys are one.
-func (k *publicKey) same(other *publicKey) bool {
+func (k *Key) same(other *Key) bool {
 	if k.id != other.id || k.algorithm != other.algorithm {
 		return false
 	}
@@ -83,7 +83,7 @@ func (k *publicKey) same(other *publicKey) bool {
 
 // parseKeys reads a JWK set. A key that cannot be used is passed over, as RFC
 // 7517 section 5 asks; what is no key set at all, or a huge one, is a fault.
-func parseKeys(document []byte) ([]*publicKey, error) {
+func parseKeys(document []byte) ([]*Key, error) {
 	var set struct {
 		Keys *[]json.RawMessage `json:"keys"`
 	}
@@ -93,7 +93,7 @@ func parseKeys(document []byte) ([]*publicKey, error) {
 	if len(*set.Keys) > maxKeys {
 		return nil, idp.Fault("its key set has over 100 keys")
 	}
-	keys := make([]*publicKey, 0, len(*set.Keys))
+	keys := make([]*Key, 0, len(*set.Keys))
 	for _, raw := range *set.Keys {
 		if key := parseKey(raw); key != nil {
 			keys = append(keys, key)
@@ -103,14 +103,14 @@ func parseKeys(document []byte) ([]*publicKey, error) {
 }
 
 // parseKey returns nil for what has no kid and cannot be used.
-func parseKey(raw json.RawMessage) *publicKey {
+func parseKey(raw json.RawMessage) *Key {
 	var about struct {
 		KeyID      string   `json:"kid"`
 		Operations []string `json:"key_ops"`
-		secrets
+		secretMembers
 	}
 	_ = json.Unmarshal(raw, &about) // as far as it can be read
-	key := &publicKey{id: about.KeyID}
+	key := &Key{id: about.KeyID}
 
 	var jwk jose.JSONWebKey
 	switch err := about.read(raw, &jwk); {
@@ -131,12 +131,12 @@ func parseKey(raw json.RawMessage) *publicKey {
 	return key
 }
 
-// secrets are the members of private and symmetric keys (RFC 7518 sections 6.2.2,
+// secretMembers are the members of private and symmetric keys (RFC 7518 sections 6.2.2,
 // 6.3.2 and 6.4.1, RFC 8037 section 2). go-jose checks a private RSA key when it
 // reads it, which takes a hundred times as long as a public one: whoever writes
 // a key set that nobody should publish must not have the processor for it
 // (AUTH-13).
-type secrets struct {
+type secretMembers struct {
 	D   json.RawMessage `json:"d"`
 	P   json.RawMessage `json:"p"`
 	Q   json.RawMessage `json:"q"`
@@ -152,7 +152,7 @@ type secrets struct {
 var errSecretKey = errors.New("it is not a public key")
 
 // read reads a key that has none of them.
-func (s *secrets) read(raw json.RawMessage, jwk *jose.JSONWebKey) error {
+func (s *secretMembers) read(raw json.RawMessage, jwk *jose.JSONWebKey) error {
 	for _, member := range []json.RawMessage{s.D, s.P, s.Q, s.Dp, s.Dq, s.Qi, s.Oth, s.K, s.Priv} {
 		if member != nil && string(member) != "null" {
 			return errSecretKey
@@ -184,6 +184,6 @@ func verificationKey(key any) crypto.PublicKey {
 }
 
 // usable reports whether any key verifies signatures.
-func usable(keys []*publicKey) bool {
-	return slices.ContainsFunc(keys, func(k *publicKey) bool { return k.key != nil })
+func usable(keys []*Key) bool {
+	return slices.ContainsFunc(keys, func(k *Key) bool { return k.key != nil })
 }

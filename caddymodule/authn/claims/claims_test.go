@@ -1,6 +1,9 @@
-package authn
+package claims
 
-import "testing"
+import (
+	"encoding/json"
+	"testing"
+)
 
 // The peek sees what is read after the verification, or less where names are
 // escaped.
@@ -12,8 +15,8 @@ func FuzzPeekClaims(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		c, err := parseClaims(payload)
-		peeked, peekErr := peekClaims(payload)
+		c, err := Parse(payload)
+		peeked, peekErr := Peek(payload)
 		if err == nil && peekErr != nil {
 			t.Errorf("the peek refuses: %v", peekErr)
 		}
@@ -23,4 +26,22 @@ func FuzzPeekClaims(f *testing.F) {
 			}
 		}
 	})
+}
+
+// As kube-apiserver does, for one issuer only.
+func TestGoogleIssuer(t *testing.T) {
+	for issuer, want := range map[string]string{
+		"accounts.google.com":         "https://accounts.google.com",
+		"https://accounts.google.com": "https://accounts.google.com",
+		"idp.example.test":            "idp.example.test",
+	} {
+		raw, err := json.Marshal(issuer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, ok := Claims{"iss": raw, "aud": json.RawMessage(`"a"`), "exp": json.RawMessage(`1`)}.Registered()
+		if !ok || r.Issuer != want {
+			t.Errorf("%s is read as %s, %t", issuer, r.Issuer, ok)
+		}
+	}
 }

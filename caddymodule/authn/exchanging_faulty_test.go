@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
@@ -15,11 +16,11 @@ import (
 // is the provider's fault: 503 with a notice, and one exchange in five seconds
 // however often the machine tries.
 func TestUnusableTokenIsTheProvidersFault(t *testing.T) {
-	p := newIDP(t, k1().jwk())
+	p := newIDP(t, k1().JWK())
 	jwt := newWorld(t, p.authenticator())
-	w := newExchangeWorld(t, jwt.clock, jwt.cache, jwt.JWTAuthenticators)
+	w := newExchangeWorld(t, jwt.clock, jwt.cache, uncached(jwt.Validator), p.URL)
 	changes := 0
-	w.unusable.onChange = func() { changes++ }
+	w.exchanging.lastToken.onChange = func() { changes++ }
 	prefix := w.endpoint.URL + "/token: it gave a token that is not valid here: "
 	for _, tt := range []struct {
 		name, token string
@@ -28,11 +29,11 @@ func TestUnusableTokenIsTheProvidersFault(t *testing.T) {
 		{"another issuer", jwt.token(t, k1(), p, "iss", "https://other.example.test"), errUnknownIssuer},
 		{"expired", jwt.token(t, k1(), p, "exp", w.clock.Now().Unix()), errExpired},
 		{"not yet valid", jwt.token(t, k1(), p, "nbf", w.clock.Now().Unix()+3600), errNotYetValid},
-		{"forged", jwt.token(t, signer{"k1", k2().alg, k2().key}, p), errSignature},
-		{"an unknown key", jwt.token(t, signer{"k9", k2().alg, k2().key}, p), errUnknownKey},
-		{"HMAC", signer{"k1", "HS256", rsaKey1()}.sign(t, nil, mustJSON(jwt.claimsOf(p))), errAlgorithm},
-		{"opaque", "opaque", errMalformed},
-		{"itself", "machine-itself", errMalformed},
+		{"forged", jwt.token(t, by("k1", k2().Algorithm, k2().Key), p), errSignature},
+		{"an unknown key", jwt.token(t, by("k9", k2().Algorithm, k2().Key), p), errUnknownKey},
+		{"HMAC", by("k1", "HS256", issuertest.RSA1()).Sign(t, nil, mustJSON(jwt.claimsOf(p))), errAlgorithm},
+		{"opaque", "opaque", errOpaque},
+		{"itself", "machine-itself", errOpaque},
 	} {
 		w.endpoint.setAnswer(issue(tt.token, 300))
 		bearer := "machine-" + strings.ReplaceAll(tt.name, " ", "-")
@@ -47,7 +48,7 @@ func TestUnusableTokenIsTheProvidersFault(t *testing.T) {
 			w.told(t, ExchangeInvalid)
 			w.clock.Step(refusedFor)
 		}
-		if diff := cmp.Diff([]string{prefix + tt.want.Error()}, w.IssuerFaults()); diff != "" {
+		if diff := cmp.Diff([]string{prefix + tt.want.Error()}, w.Faults()); diff != "" {
 			t.Error(diff)
 		}
 	}
@@ -58,13 +59,13 @@ func TestUnusableTokenIsTheProvidersFault(t *testing.T) {
 	// It ends with a good token, and not with one that nothing is known of.
 	w.endpoint.setAnswer(issue(jwt.token(t, k1(), p, "aud", "proxy-b"), 300))
 	w.check(t, "machine-1", ReasonAudience)
-	if len(w.IssuerFaults()) != 1 || changes != 7 {
-		t.Errorf("faults %q, told of %d changes", w.IssuerFaults(), changes)
+	if len(w.Faults()) != 1 || changes != 7 {
+		t.Errorf("faults %q, told of %d changes", w.Faults(), changes)
 	}
 	good := jwt.token(t, k1(), p)
 	w.endpoint.setAnswer(issue(good, 300))
 	w.check(t, "machine-itself", "alice by "+good)
-	if faults := w.IssuerFaults(); len(faults) != 0 || changes != 8 {
+	if faults := w.Faults(); len(faults) != 0 || changes != 8 {
 		t.Errorf("faults %q, told of %d changes", faults, changes)
 	}
 
@@ -72,18 +73,18 @@ func TestUnusableTokenIsTheProvidersFault(t *testing.T) {
 	w.endpoint.setAnswer(issue("opaque", 300))
 	w.check(t, "machine-2", "unavailable")
 	w.clock.Step(idp.FaultAge - time.Nanosecond)
-	if faults := w.IssuerFaults(); len(faults) != 1 {
+	if faults := w.Faults(); len(faults) != 1 {
 		t.Errorf("faults %q", faults)
 	}
 	w.clock.Step(time.Nanosecond)
-	if faults := w.IssuerFaults(); len(faults) != 0 {
+	if faults := w.Faults(); len(faults) != 0 {
 		t.Errorf("faults %q", faults)
 	}
 	// A fault of the endpoint itself is the last one.
 	w.check(t, "machine-2", "unavailable")
 	w.endpoint.setAnswer(status(500, ""))
 	w.check(t, "machine-3", "unavailable")
-	if diff := cmp.Diff([]string{w.endpoint.URL + "/token: it answered with status 500"}, w.IssuerFaults()); diff != "" {
+	if diff := cmp.Diff([]string{w.endpoint.URL + "/token: it answered with status 500"}, w.Faults()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -97,7 +98,7 @@ func TestReasonsOfUnusableTokens(t *testing.T) {
 	}
 	for reason := range reasonTexts {
 		w, in := newFakeWorld(t)
-		in.setVerdict(func(string) (answer, error) { return answer{}, &Unauthenticated{reason} })
+		in.setVerdict(func(string) (*Result, error) { return nil, &Unauthenticated{reason} })
 		want := reason
 		if fault[reason] {
 			want = "unavailable"
@@ -107,8 +108,8 @@ func TestReasonsOfUnusableTokens(t *testing.T) {
 		}
 		w.exchanges(t, "machine-1")
 		w.told(t, ExchangeInvalid)
-		if shown := len(w.IssuerFaults()) == 1; shown != fault[reason] {
-			t.Errorf("%s: faults %q", reason, w.IssuerFaults())
+		if shown := len(w.Faults()) == 1; shown != fault[reason] {
+			t.Errorf("%s: faults %q", reason, w.Faults())
 		}
 	}
 }
@@ -117,9 +118,9 @@ func TestReasonsOfUnusableTokens(t *testing.T) {
 // with one attempt in five seconds, also while nobody can judge it.
 func TestUnusableRenewal(t *testing.T) {
 	w, in := newFakeWorld(t)
-	verdict := func(token string) (answer, error) {
+	verdict := func(token string) (*Result, error) {
 		if token == "useless" {
-			return answer{}, errSignature
+			return nil, errSignature
 		}
 		return accepted(w.clock, token), nil
 	}
@@ -138,11 +139,11 @@ func TestUnusableRenewal(t *testing.T) {
 		w.told(t, ExchangeInvalid)
 		w.clock.Step(renewPause)
 	}
-	in.setVerdict(func(token string) (answer, error) {
+	in.setVerdict(func(token string) (*Result, error) {
 		if token == "useless" {
-			return answer{}, errSignature
+			return nil, errSignature
 		}
-		return answer{}, &Unavailable{Fault: "tired"}
+		return nil, &Unavailable{Fault: "tired"}
 	})
 	for range 3 {
 		w.check(t, "machine-1", "unavailable")
@@ -187,9 +188,9 @@ func TestTokenIsRefusedAfterARenewalInVain(t *testing.T) {
 		w.check(t, "machine-1", "user of token-1 by token-1")
 		w.clock.Step(290 * time.Second)
 		w.endpoint.setAnswer(status(503, ""))
-		in.setVerdict(func(string) (answer, error) { return answer{}, reason })
+		in.setVerdict(func(string) (*Result, error) { return nil, reason })
 		w.check(t, "machine-1", "unavailable")
-		in.setVerdict(func(token string) (answer, error) { return accepted(w.clock, token), nil })
+		in.setVerdict(func(token string) (*Result, error) { return accepted(w.clock, token), nil })
 		w.endpoint.setAnswer(issue("token-2", 300))
 		w.check(t, "machine-1", "user of token-2 by token-2")
 	}

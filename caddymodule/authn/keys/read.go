@@ -1,4 +1,4 @@
-package authn
+package keys
 
 import (
 	"context"
@@ -26,7 +26,7 @@ func (s *keySet) startLocked(discovery bool) *keyRead {
 	s.reading = read
 	at := s.endpoints
 	if discovery || s.fault != "" {
-		at = endpoints{}
+		at = Endpoints{}
 	}
 	go func() { s.finish(read, s.fetch(at)) }()
 	return read
@@ -34,13 +34,13 @@ func (s *keySet) startLocked(discovery bool) *keyRead {
 
 // fetched is what a read brought.
 type fetched struct {
-	endpoints endpoints
-	keys      []*publicKey
+	endpoints Endpoints
+	keys      []*Key
 	err       error
 }
 
 // fetch asks the provider. A panic over what it answered is its fault.
-func (s *keySet) fetch(at endpoints) (f fetched) {
+func (s *keySet) fetch(at Endpoints) (f fetched) {
 	defer func() {
 		if recover() != nil {
 			f.err = idp.Fault("its answer cannot be read")
@@ -93,12 +93,12 @@ func (s *keySet) finish(read *keyRead, f fetched) {
 
 // replaceLocked puts newly read keys in force. A key that was there before
 // keeps its value; one that is not there any more is marked.
-func (s *keySet) replaceLocked(keys []*publicKey, read *keyRead) {
-	var old []*publicKey
+func (s *keySet) replaceLocked(keys []*Key, read *keyRead) {
+	var old []*Key
 	if known := s.known.Load(); known != nil {
 		old = known.keys
 	}
-	kept := make(map[*publicKey]bool, len(old))
+	kept := make(map[*Key]bool, len(old))
 	for i, key := range keys {
 		for _, before := range old {
 			if before.same(key) {
@@ -111,7 +111,7 @@ func (s *keySet) replaceLocked(keys []*publicKey, read *keyRead) {
 	s.known.Store(&knownKeys{keys: keys, endpoints: s.endpoints, at: read.begun, read: read.number})
 	for _, before := range old {
 		if !kept[before] {
-			before.gone.Store(true)
+			before.withdrawn.Store(true)
 		}
 	}
 }

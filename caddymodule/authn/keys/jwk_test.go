@@ -1,4 +1,4 @@
-package authn
+package keys
 
 import (
 	"crypto/rsa"
@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
 )
 
 // AUTH-13: a key set of private keys, which a tenant's provider may publish,
 // costs no more than one of public keys, and says nothing but their names.
 func TestPrivateKeysAreNotRead(t *testing.T) {
-	key := rsaKey1().(*rsa.PrivateKey)
+	key := issuertest.RSA1().(*rsa.PrivateKey)
 	public := keySetOf(t, jose.JSONWebKey{Key: key.Public(), KeyID: "k"})
 	number := func(n *big.Int) string { return base64.RawURLEncoding.EncodeToString(n.Bytes()) }
 	// Without the values that make the check cheap.
@@ -70,4 +72,20 @@ func processorTime(t *testing.T) time.Duration {
 		t.Fatal(err)
 	}
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+func TestRSAKeysAreBounded(t *testing.T) {
+	for _, tt := range []struct {
+		bits uint
+		e    int
+		ok   bool
+	}{
+		{2047, 65537, false}, {2048, 65537, true}, {4096, 65537, true}, {4097, 65537, false}, {8192, 65537, false},
+		{2048, 3, true}, {2048, 1, false}, {2048, 65536, false}, {2048, 1<<31 - 1, false}, {2048, -3, false},
+	} {
+		n := new(big.Int).SetBit(big.NewInt(1), int(tt.bits-1), 1)
+		if got := verificationKey(&rsa.PublicKey{N: n, E: tt.e}) != nil; got != tt.ok {
+			t.Errorf("%d bits, exponent %d: %t", tt.bits, tt.e, got)
+		}
+	}
 }

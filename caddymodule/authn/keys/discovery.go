@@ -1,4 +1,4 @@
-package authn
+package keys
 
 import (
 	"context"
@@ -13,15 +13,15 @@ import (
 
 const wellKnownPath = "/.well-known/openid-configuration"
 
-// endpoints are the addresses a provider names in its discovery document.
-type endpoints struct {
+// Endpoints are the addresses that a provider names in its discovery document.
+type Endpoints struct {
 	keys string
-	// userinfo and introspection are empty when there is none that may be
-	// asked: it must be an https URL without user info.
-	userinfo, introspection string
-	// secretInForm says that the introspection endpoint wants client_id and
+	// Userinfo and Introspection are empty when there is none that may be asked:
+	// it must be an https URL without user info.
+	Userinfo, Introspection string
+	// SecretInForm says that the introspection endpoint wants client_id and
 	// client_secret in the form (client_secret_post).
-	secretInForm bool
+	SecretInForm bool
 }
 
 // get has read judge one document. Its errors are faults.
@@ -42,9 +42,9 @@ func get(ctx context.Context, client *http.Client, address string, read func(doc
 }
 
 // discover reads the discovery document. It must be the issuer's own: this is
-// what binds keys to the iss of a token (OpenID Connect Discovery, section
-// 4.3), also with a discovery URL elsewhere.
-func discover(ctx context.Context, client *http.Client, issuer, discoveryURL string) (found endpoints, err error) {
+// what binds keys to the iss of a token (OpenID Connect Discovery, section 4.3),
+// also with a discovery URL elsewhere.
+func discover(ctx context.Context, client *http.Client, issuer, discoveryURL string) (found Endpoints, err error) {
 	if discoveryURL == "" {
 		discoveryURL = strings.TrimSuffix(issuer, "/") + wellKnownPath
 	}
@@ -55,7 +55,7 @@ func discover(ctx context.Context, client *http.Client, issuer, discoveryURL str
 	return found, err
 }
 
-func readDiscovery(body []byte, issuer string) (endpoints, error) {
+func readDiscovery(body []byte, issuer string) (Endpoints, error) {
 	var document struct {
 		Issuer        string          `json:"issuer"`
 		Keys          string          `json:"jwks_uri"`
@@ -64,17 +64,17 @@ func readDiscovery(body []byte, issuer string) (endpoints, error) {
 		Methods       json.RawMessage `json:"introspection_endpoint_auth_methods_supported"`
 	}
 	if err := json.Unmarshal(body, &document); err != nil {
-		return endpoints{}, idp.Fault("its discovery document cannot be read")
+		return Endpoints{}, idp.Fault("its discovery document cannot be read")
 	}
 	if document.Issuer != issuer {
-		return endpoints{}, idp.Fault("its discovery document names another issuer")
+		return Endpoints{}, idp.Fault("its discovery document names another issuer")
 	}
 	if !idp.Address(document.Keys) {
-		return endpoints{}, idp.Fault("its jwks_uri is not an https URL")
+		return Endpoints{}, idp.Fault("its jwks_uri is not an https URL")
 	}
-	e := endpoints{keys: document.Keys, userinfo: optional(document.Userinfo)}
+	e := Endpoints{keys: document.Keys, Userinfo: optional(document.Userinfo)}
 	if inForm, ok := secretInForm(document.Methods); ok {
-		e.introspection, e.secretInForm = optional(document.Introspection), inForm
+		e.Introspection, e.SecretInForm = optional(document.Introspection), inForm
 	}
 	return e, nil
 }
@@ -90,7 +90,7 @@ func optional(raw json.RawMessage) string {
 
 // secretInForm chooses how to authenticate with a client secret. Nothing said
 // means client_secret_basic (RFC 8414 section 2 has it so for the other
-// endpoints). ok is false when a secret is of no use.
+// endpoints). ok is false when the endpoint takes a secret in neither way.
 func secretInForm(raw json.RawMessage) (inForm, ok bool) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return false, true

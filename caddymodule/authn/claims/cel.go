@@ -1,7 +1,8 @@
-package authn
+package claims
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 
@@ -19,7 +20,7 @@ import (
 // presents it: numbers are doubles, and names that are no CEL identifiers are
 // reached escaped (claims.foo__dot__bar). It is made for one evaluation at a
 // time and decodes a claim when an expression first reads it.
-func celClaims(c claims) traits.Mapper {
+func celClaims(c Claims) traits.Mapper {
 	variable := lazy.NewMapValue(types.NewObjectType("kubernetes.claims"))
 	for _, name := range slices.Sorted(maps.Keys(c)) {
 		raw := c[name]
@@ -43,7 +44,7 @@ type watchedClaims struct {
 	readEmail bool
 }
 
-func watch(variable traits.Mapper, c claims) *watchedClaims {
+func watch(variable traits.Mapper, c Claims) *watchedClaims {
 	_, has := c["email"]
 	return &watchedClaims{Mapper: variable, has: has}
 }
@@ -137,4 +138,43 @@ type unescapingList struct{ traits.Lister }
 
 func (l unescapingList) Get(index ref.Val) ref.Val {
 	return unescaping(l.Lister.Get(index))
+}
+
+var errShape = errors.New("an expression returned neither a string nor a list of strings")
+
+// celTextOrList is Claims.textOrList for what an expression returned. As
+// documented for kube-apiserver's structured authentication "", [] and null mean
+// that there is nothing, and empty strings in a list are left out. It stops at
+// the bounds of an identity: a list may name one long string a thousand times.
+func celTextOrList(value ref.Val, a *allowance) ([]string, error) {
+	switch v := value.(type) {
+	case types.String:
+		if v == "" || !a.take(string(v)) {
+			return nil, nil
+		}
+		return []string{string(v)}, nil
+	case types.Null:
+		return nil, nil
+	case traits.Lister:
+		size, ok := v.Size().(types.Int)
+		if !ok {
+			return nil, errShape
+		}
+		var list []string
+		for i := range size {
+			s, ok := v.Get(i).(types.String)
+			if !ok {
+				return nil, errShape
+			}
+			if s == "" {
+				continue
+			}
+			if !a.take(string(s)) {
+				return nil, nil
+			}
+			list = append(list, string(s))
+		}
+		return list, nil
+	}
+	return nil, errShape
 }

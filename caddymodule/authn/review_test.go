@@ -1,4 +1,4 @@
-package serving
+package authn
 
 import (
 	"context"
@@ -17,10 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
 
@@ -45,25 +42,23 @@ func TestReviewError(t *testing.T) {
 		"200":         {code: 200, want: 502, text: "with 200", fault: true},
 		"anonymous":   {code: 201, err: probe.ErrAnonymous, want: 503, text: "removes the Authorization header", fault: true},
 		"no review":   {code: 201, err: probe.ErrNoReview, want: 502, text: "did not answer a SelfSubjectReview with one", fault: true},
-		"down":        {err: &net.OpError{Op: "dial", Err: errors.New("refused")}, want: 502, text: "cannot be reached", fault: true},
-		"another CA":  {err: x509.UnknownAuthorityError{}, want: 502, text: "cannot be verified", fault: true},
-		"too slow":    {err: context.DeadlineExceeded, want: 502, text: "did not answer in time", fault: true},
-		"broken":      {err: io.ErrUnexpectedEOF, want: 502, text: "the connection to the cluster's apiserver failed", fault: true},
+		"down":        {err: &net.OpError{Op: "dial", Err: errors.New("refused")}, want: 0, text: "asking the cluster's apiserver about a token: ", fault: true},
+		"another CA":  {err: x509.UnknownAuthorityError{}, want: 0, text: "asking the cluster's apiserver about a token: ", fault: true},
+		"too slow":    {err: context.DeadlineExceeded, want: 0, text: "asking the cluster's apiserver about a token: ", fault: true},
+		"broken":      {err: io.ErrUnexpectedEOF, want: 0, text: "asking the cluster's apiserver about a token: ", fault: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := reviewError(tt.code, tt.err)
 			var (
-				refused    *authn.Unauthenticated
-				unreviewed *Unreviewed
+				refused    *Unauthenticated
+				unreviewed *ReviewFailure
 			)
 			code := 0
 			switch {
 			case errors.As(err, &refused):
 				code = http.StatusUnauthorized
-			case errors.As(err, &unreviewed) && unreviewed.BadGateway:
-				code = http.StatusBadGateway
-			case unreviewed != nil:
-				code = http.StatusServiceUnavailable
+			case errors.As(err, &unreviewed):
+				code = unreviewed.Status
 			}
 			if code != tt.want || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("%d %q", code, err)
@@ -79,8 +74,8 @@ func TestReviewError(t *testing.T) {
 	}
 }
 
-// reviewing is a reviewer that asks a server with this handler.
-func reviewing(t *testing.T, handler http.HandlerFunc) *reviewer {
+// reviewing is a validator that asks a server with this handler.
+func reviewing(t *testing.T, handler http.HandlerFunc) *kubernetes {
 	t.Helper()
 	s := httptest.NewUnstartedServer(handler)
 	s.EnableHTTP2 = true
@@ -93,9 +88,11 @@ func reviewing(t *testing.T, handler http.HandlerFunc) *reviewer {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(s.Certificate())
-	pair := upstream.New(upstream.Config{Target: k8swatch.Target{Address: base.Host, Host: base.Host}, ServerName: "example.com", RootCAs: roots})
-	t.Cleanup(pair.Retire)
-	return &reviewer{pair: pair, base: base, limits: idp.NewLimiter(time.Now, nil)}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "example.com"}, ForceAttemptHTTP2: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return NewFactory(Options{}).newKubernetes(func(ctx context.Context, token string) (probe.Subject, int, error) {
+		return probe.Review(ctx, transport, base, token)
+	})
 }
 
 const reviewOfAlice = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview","status":{"userInfo":{"username":"alice","groups":["dev"]}}}`
@@ -115,7 +112,7 @@ func TestReviewFlood(t *testing.T) {
 	})
 	mustKnow := func() {
 		t.Helper()
-		if got, err := r.review(t.Context(), "good"); err != nil || got.Name != "alice" || len(got.Groups) != 1 {
+		if got, err := r.ask(t.Context(), "good"); err != nil || got.Name != "alice" || len(got.Groups) != 1 {
 			t.Fatalf("%+v, %v", got, err)
 		}
 	}
@@ -128,15 +125,15 @@ func TestReviewFlood(t *testing.T) {
 	for n := range workers {
 		wait.Go(func() {
 			for i := range each {
-				_, err := r.review(t.Context(), fmt.Sprint("random-", n, "-", i))
+				_, err := r.ask(t.Context(), fmt.Sprint("random-", n, "-", i))
 				var (
-					bad   *authn.Unauthenticated
-					other *Unreviewed
+					bad   *Unauthenticated
+					other *ReviewFailure
 				)
 				switch {
 				case errors.As(err, &bad):
 					refused.Add(1)
-				case errors.As(err, &other) && !other.BadGateway && strings.Contains(other.Message, "too many tokens were refused lately"):
+				case errors.As(err, &other) && other.Status == http.StatusServiceUnavailable && strings.Contains(other.Message, "too many tokens were refused lately"):
 					limited.Add(1)
 				default:
 					t.Error(err)
@@ -165,10 +162,10 @@ func TestReviewFaults(t *testing.T) {
 		w.WriteHeader(int(code.Load()))
 		io.WriteString(w, reviewOfAlice)
 	})
-	ask := func(token string) *Unreviewed {
+	ask := func(token string) *ReviewFailure {
 		t.Helper()
-		_, err := r.review(t.Context(), token)
-		var refused *Unreviewed
+		_, err := r.ask(t.Context(), token)
+		var refused *ReviewFailure
 		if err != nil && !errors.As(err, &refused) {
 			t.Fatal(err)
 		}
@@ -187,7 +184,7 @@ func TestReviewFaults(t *testing.T) {
 	asked.Store(0)
 	began := time.Now()
 	for i := range 1000 {
-		if refused := ask(fmt.Sprint("token-", i)); refused == nil || refused.BadGateway || !strings.Contains(refused.Message, "with 500") {
+		if refused := ask(fmt.Sprint("token-", i)); refused == nil || refused.Status != http.StatusServiceUnavailable || !strings.Contains(refused.Message, "with 500") {
 			t.Fatal(refused)
 		}
 	}

@@ -1,0 +1,3 @@
+// Package issuertest has an issuer of tokens for tests: it signs tokens and
+// publishes its keys.
+package issuertest

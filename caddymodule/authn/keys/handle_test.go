@@ -1,0 +1,137 @@
+package keys
+
+import (
+	"crypto/elliptic"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+)
+
+// AUTH-13: tokens with unknown kids that wait for a hanging issuer at one cluster
+// are bounded, and do not keep another cluster, nor the same, from a token whose
+// key is known.
+func TestWaitingTokensKeepNoOtherOut(t *testing.T) {
+	p := issuertest.New(t, k1().JWK())
+	a := newWorld(t, p)
+	b := a.acquire(t, p.URL, "", p.CA())
+	t.Cleanup(b.Close)
+	a.check(t, a.token(t, k1(), p), nil)
+
+	blocked := make(chan struct{})
+	p.Answer(nil, func(w http.ResponseWriter, _ *http.Request) {
+		<-blocked
+		issuertest.WriteJSON(w, map[string]any{"keys": []any{k1().JWK()}})
+	})
+	stranger := by("unknown", jose.RS256, issuertest.RSA2())
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	beyond := 0
+	for i := range 150 {
+		size := 45 << 10
+		if i >= 110 {
+			size = 1
+		}
+		token := a.token(t, stranger, p, "n", i, "s", strings.Repeat("s", size))
+		wait.Go(func() {
+			switch _, err := verify(t.Context(), b, token); err {
+			case idp.TooManyWait:
+				mu.Lock()
+				defer mu.Unlock()
+				beyond++
+			case nil, ErrUnknownKey, idp.Fault("it did not answer in time"):
+				// The last when the rest of the test took longer than the issuer is
+				// given.
+			default:
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	issuertest.Eventually(t, "a cluster without room", func() bool { mu.Lock(); defer mu.Unlock(); return beyond > 0 })
+	for i := range 20 {
+		token := a.token(t, k1(), p, "s", fmt.Sprint(i)+strings.Repeat("s", 40<<10))
+		a.check(t, token, nil)
+		if _, err := verify(t.Context(), b, token); err != nil {
+			t.Errorf("the attacked cluster: %v", err)
+		}
+	}
+	close(blocked)
+	wait.Wait()
+	t.Logf("%d of 150 found no room", beyond)
+	checkNothingWaits(t, a.Handle)
+	checkNothingWaits(t, b)
+}
+
+// checkNothingWaits fails unless all the room is free.
+func checkNothingWaits(t testing.TB, h *Handle) {
+	t.Helper()
+	for _, room := range []struct {
+		*semaphore.Weighted
+		size int64
+	}{{h.waiting, maxWaiting}, {h.own, maxHandleWaiting}, {h.judging, maxHandleWaiting}} {
+		if !room.TryAcquire(room.size) {
+			t.Error("some bytes still wait")
+			continue
+		}
+		room.Release(room.size)
+	}
+}
+
+// AUTH-13: what waits for an issuer is bounded, and the others go on.
+func TestWaitingIsBounded(t *testing.T) {
+	w := newWorldAt(t, "https://idp.example.test", "")
+	read := &keyRead{done: make(chan struct{})}
+	var wait sync.WaitGroup
+	var beyond atomic.Int64
+	const tokens = 1000
+	for range tokens {
+		wait.Go(func() {
+			if err := w.wait(t.Context(), read, 2<<10); err == idp.TooManyWait {
+				beyond.Add(1)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	issuertest.Eventually(t, "there is no room", func() bool { return beyond.Load() > 0 })
+	time.Sleep(10 * time.Millisecond)
+	close(read.done)
+	wait.Wait()
+	waited := tokens - beyond.Load()
+	if t.Logf("%d tokens of 2 KiB waited", waited); waited < 250 {
+		t.Errorf("only %d tokens of 2 KiB waited", waited)
+	}
+	checkNothingWaits(t, w.Handle)
+	if err := w.wait(t.Context(), read, idp.MaxBearer); err != nil {
+		t.Error(err)
+	}
+}
+
+// AUTH-5: no key set makes a token cost more than eight verifications.
+func TestTriesAreBounded(t *testing.T) {
+	signers := make([]signer, 20)
+	keys := make([]map[string]any, 20)
+	for i := range signers {
+		signers[i] = by(fmt.Sprint("k", i), jose.ES512, issuertest.NewEC(elliptic.P521()))
+		keys[i] = signers[i].JWK()
+	}
+	p := issuertest.New(t, keys...)
+	w := newWorld(t, p)
+	unnamed := func(i int) string {
+		return by("", jose.ES512, signers[i].Key).Sign(t, nil, []byte(`{}`))
+	}
+	w.check(t, w.token(t, signers[19], p), nil)
+	w.check(t, unnamed(maxTries-1), nil)
+	began := time.Now()
+	w.check(t, unnamed(19), ErrUnknownKey)
+	t.Logf("a token that fits none took %v", time.Since(began))
+}

@@ -1,0 +1,112 @@
+package keys
+
+import (
+	"context"
+	"crypto/sha256"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+)
+
+// Registry holds the key sets of all issuers in use (AUTH-5). Authenticators
+// with the same issuer, discovery URL and CA share one, whichever cluster they
+// belong to; it is dropped with the last of them. So there are never more sets
+// than configured issuers, and each holds at most 100 keys.
+type Registry struct {
+	// OnFaultChange, if set before the first Acquire, is told that the Fault of
+	// an issuer has changed. It must not block.
+	OnFaultChange func(issuer string)
+
+	now   func() time.Time
+	limit time.Duration // for one read
+
+	mu   sync.Mutex
+	sets map[setID]*shared
+}
+
+type setID struct {
+	issuer, discoveryURL string
+	ca                   [sha256.Size]byte
+}
+
+// shared is a key set and how many handles there are of it.
+type shared struct {
+	*keySet
+	handles int
+}
+
+// NewRegistry makes an empty registry. now is the clock, nil for time.Now.
+func NewRegistry(now func() time.Time) *Registry {
+	if now == nil {
+		now = time.Now
+	}
+	return &Registry{now: now, limit: idp.AnswerLimit, sets: make(map[setID]*shared)}
+}
+
+// Acquire makes a handle of the key set of an issuer, which ends with its Close.
+// ca is PEM, empty for the system roots. Nothing is asked yet.
+func (r *Registry) Acquire(issuer, discoveryURL, ca string) (*Handle, error) {
+	id := setID{issuer, discoveryURL, sha256.Sum256([]byte(ca))}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.sets[id]
+	if s == nil {
+		client, err := idp.NewClient(ca)
+		if err != nil {
+			return nil, err
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		s = &shared{keySet: &keySet{
+			issuer: issuer, discoveryURL: discoveryURL, client: client,
+			now: r.now, limit: r.limit, onFault: r.OnFaultChange,
+			verifications: newVerifications(), waiting: semaphore.NewWeighted(maxWaiting),
+			ctx: ctx, stop: stop,
+		}}
+		r.sets[id] = s
+	}
+	s.handles++
+	return &Handle{
+		keySet:        s.keySet,
+		release:       sync.OnceFunc(func() { r.release(id, s) }),
+		own:           semaphore.NewWeighted(maxHandleWaiting),
+		judging:       semaphore.NewWeighted(maxHandleWaiting),
+		verifications: newVerifications(),
+	}, nil
+}
+
+// Len is how many key sets are in use.
+func (r *Registry) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.sets)
+}
+
+func (r *Registry) release(id setID, s *shared) {
+	r.mu.Lock()
+	s.handles--
+	last := s.handles == 0
+	if last && r.sets[id] == s {
+		delete(r.sets, id)
+	}
+	r.mu.Unlock()
+	if last {
+		s.close()
+	}
+}
+
+// Close breaks off what is being read. Handles that are still open cannot read
+// keys afterwards.
+func (r *Registry) Close() {
+	r.mu.Lock()
+	sets := make([]*shared, 0, len(r.sets))
+	for _, s := range r.sets {
+		sets = append(sets, s)
+	}
+	r.mu.Unlock()
+	for _, s := range sets {
+		s.close()
+	}
+}
