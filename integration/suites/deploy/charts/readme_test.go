@@ -41,19 +41,21 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// valuesTable is a table of every value with its default and description.
+// valuesTable is a table of every value with its default and description. What
+// holds values has a row of its own in front of them.
 func valuesTable(t *testing.T) string {
 	t.Helper()
 	defaults, root := readValues(t)
 	var table strings.Builder
 	table.WriteString("| value | default | |\n|---|---|---|\n")
 	for _, v := range chartValues(t) {
-		if v.holder {
-			continue
-		}
 		s, value := root, any(defaults)
 		for _, step := range v.path {
 			s, value = s.Properties[step], value.(map[string]any)[step]
+		}
+		if v.holder {
+			fmt.Fprintf(&table, "| **`%s`** | | **%s** |\n", v.name(), s.Description)
+			continue
 		}
 		text, err := json.Marshal(value)
 		if err != nil {
