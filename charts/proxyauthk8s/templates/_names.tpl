@@ -1,12 +1,15 @@
-{{/* Names. A release that bears the chart's name does not repeat it. */}}
+{{/* The chart's name, which in a subchart is its alias: that one may have capitals and underscores. */}}
 {{- define "proxyauthk8s.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 50 | trimSuffix "-" -}}
+{{- default (.Chart.Name | lower | replace "_" "-") .Values.nameOverride | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* A Service's name begins with a letter, which a release's need not. */}}
+{{/*
+Names of objects. A release that has the chart's name does not repeat it. The
+name of a Service begins with a letter and has no dot; a release's need not.
+*/}}
 {{- define "proxyauthk8s.fullname" -}}
 {{- $name := include "proxyauthk8s.name" . -}}
-{{- $release := toString .Release.Name -}}
+{{- $release := .Release.Name | replace "." "-" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
 {{- else if regexMatch "^[0-9]" $release -}}

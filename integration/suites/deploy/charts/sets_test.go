@@ -153,7 +153,7 @@ func fullName(s valueSet) string {
 	}
 	switch {
 	case s.Release[0] <= '9':
-		return "proxyauthk8s-" + s.Release
+		return "proxyauthk8s-" + strings.ReplaceAll(s.Release, ".", "-")
 	case s.Release == "proxyauthk8s":
 		return s.Release
 	}

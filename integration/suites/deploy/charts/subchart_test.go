@@ -24,7 +24,7 @@ icon: https://example.com/icon.svg
 dependencies:
 - {name: proxyauthk8s-crds, version: 0.1.0, repository: "", condition: proxyauthk8s-crds.enabled}
 - {name: proxyauthk8s, version: 0.1.0, repository: "", condition: proxyauthk8s.enabled}
-- {name: proxyauthk8s, alias: inner, version: 0.1.0, repository: "", condition: inner.enabled}
+- {name: proxyauthk8s, alias: Inner_2, version: 0.1.0, repository: "", condition: Inner_2.enabled}
 `
 
 // parent writes the parent chart with its values.
@@ -55,14 +55,14 @@ func TestSubcharts(t *testing.T) {
 		want   []string // Deployments
 		crds   int
 	}{
-		"by default":      {"global: {imageRegistry: registry.example.com}\n", nil, []string{"no-inner", "no-proxyauthk8s"}, 1},
-		"enabled":         {"proxyauthk8s: {enabled: true, impersonation: deny}\ninner: {enabled: false}\n", nil, []string{"no-proxyauthk8s"}, 1},
-		"disabled":        {"proxyauthk8s: {enabled: false}\nproxyauthk8s-crds: {enabled: false}\n", nil, []string{"no-inner"}, 0},
-		"by the command":  {"inner: {enabled: false}\n", []string{"--set", "inner.enabled=true,proxyauthk8s.enabled=false,global.a=b"}, []string{"no-inner"}, 1},
-		"none of them":    {"{}\n", []string{"--set", "inner.enabled=false,proxyauthk8s.enabled=false,proxyauthk8s-crds.enabled=false"}, nil, 0},
-		"global is null":  {"global:\n", []string{"--set", "inner.enabled=false"}, []string{"no-proxyauthk8s"}, 1},
-		"null, as helm":   {"inner: {enabled: false}\n", []string{"--set", "proxyauthk8s.tls.secretName=null,proxyauthk8s.podLabels=null"}, []string{"no-proxyauthk8s"}, 1},
-		"in parent files": {"inner: {enabled: false}\nproxyauthk8s: {enabled: null}\n", nil, []string{"no-proxyauthk8s"}, 1},
+		"by default":      {"global: {imageRegistry: registry.example.com}\n", nil, []string{"no-inner-2", "no-proxyauthk8s"}, 1},
+		"enabled":         {"proxyauthk8s: {enabled: true, impersonation: deny}\nInner_2: {enabled: false}\n", nil, []string{"no-proxyauthk8s"}, 1},
+		"disabled":        {"proxyauthk8s: {enabled: false}\nproxyauthk8s-crds: {enabled: false}\n", nil, []string{"no-inner-2"}, 0},
+		"by the command":  {"Inner_2: {enabled: false}\n", []string{"--set", "Inner_2.enabled=true,proxyauthk8s.enabled=false,global.a=b"}, []string{"no-inner-2"}, 1},
+		"none of them":    {"{}\n", []string{"--set", "Inner_2.enabled=false,proxyauthk8s.enabled=false,proxyauthk8s-crds.enabled=false"}, nil, 0},
+		"global is null":  {"global:\n", []string{"--set", "Inner_2.enabled=false"}, []string{"no-proxyauthk8s"}, 1},
+		"null, as helm":   {"Inner_2: {enabled: false}\n", []string{"--set", "proxyauthk8s.tls.secretName=null,proxyauthk8s.podLabels=null"}, []string{"no-proxyauthk8s"}, 1},
+		"in parent files": {"Inner_2: {enabled: false}\nproxyauthk8s: {enabled: null}\n", nil, []string{"no-proxyauthk8s"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
