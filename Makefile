@@ -14,12 +14,16 @@ export GOWORK := off
 MODULES := . integration xcaddy/demo
 PACKAGES := ./...
 
+# The version that the program reports; without git it is the one Go finds.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+LDFLAGS = -X github.com/proxyauthk8s/caddy-proxyauthk8s/internal/version.stamped=$(VERSION)
+
 TOOLS = cd integration && go run ./cmd/realtools
 
 .PHONY: build
 build: ## bin/caddy, the distribution
 	@# Without cgo, as in the image and as xcaddy builds: one compilation serves all.
-	CGO_ENABLED=0 go build -o bin/caddy ./xcaddy
+	CGO_ENABLED=0 go build -ldflags "$(LDFLAGS)" -o bin/caddy ./xcaddy
 
 .PHONY: demo
 demo: build ## A cluster behind the proxy, to try; DEMO=once ends after its checks

@@ -27,7 +27,7 @@ func init() {
 		Short: "Looks after a running ProxyAuthK8S",
 		Long:  "Commands for the Kubernetes apiservers behind this proxy.",
 		CobraFunc: func(cmd *cobra.Command) {
-			cmd.AddCommand(statusCommand())
+			cmd.AddCommand(statusCommand(), versionCommand())
 		},
 	})
 }

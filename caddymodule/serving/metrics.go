@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/version"
 )
 
 // Metrics are the metrics of SIG-1. A Process has them once, because a reload
@@ -39,7 +41,12 @@ func newMetrics(p *Process) *Metrics {
 	m.TokenCache = m.counter("proxyauth_token_cache_total", "Look-ups in the token cache by result.", "result")
 	m.TokenExchanges = m.counter("proxyauth_token_exchange_total",
 		"Token exchanges (RFC 8693) by result (ok, refused by the provider, invalid: what it gave is not accepted by the cluster, unavailable).", "result")
-	m.all = append(m.all, m.RequestDuration, newClusterCollector(p))
+	buildInfo := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name:        "proxyauth_build_info",
+		Help:        "Always 1; the label is the version of ProxyAuthK8S.",
+		ConstLabels: prometheus.Labels{"version": version.String()},
+	}, func() float64 { return 1 })
+	m.all = append(m.all, m.RequestDuration, buildInfo, newClusterCollector(p))
 	return m
 }
 
