@@ -12,28 +12,40 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 )
 
-// sighting is a Lease of another holder as it was first seen.
-type sighting struct {
+// maxObservations bounds the Leases of other holders that are remembered.
+const maxObservations = 1024
+
+// observation is a state of the Lease of another holder.
+type observation struct {
 	uid    types.UID
 	holder string
-	renew  time.Time
-	// since is when that was, on the clock of this process.
+	renew  int64 // its renewTime, in Unix nanoseconds
+}
+
+// observed is when an observation was first made, on the clock of this process.
+type observed struct {
+	observation
 	since time.Time
 }
 
-// try asks for the Lease of a lock once: it returns the Lease when it is ours,
-// neither Lease nor error when another has it.
-func (l *locker) try(ctx context.Context, name, id string) (*coordinationv1.Lease, error) {
+// askForLease asks for the Lease of a lock once. It returns the Lease when this
+// acquisition has it, and neither Lease nor error when another one has it.
+func (l *locker) askForLease(ctx context.Context, name, id string) (*coordinationv1.Lease, error) {
 	leases, err := l.connect()
 	if err != nil {
 		return nil, err
 	}
 	lease, err := leases.Get(ctx, leaseName(name), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if err != nil {
+		// During an outage the holder could not renew its Lease either: what
+		// was seen before it proves nothing.
 		l.forget(name)
+	}
+	if apierrors.IsNotFound(err) {
 		lease, err = leases.Create(ctx, l.newLease(name, id), metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			return nil, nil
@@ -41,9 +53,6 @@ func (l *locker) try(ctx context.Context, name, id string) (*coordinationv1.Leas
 		return orNil(lease, err)
 	}
 	if err != nil {
-		// Its holder could not renew it either: what was seen before proves
-		// nothing.
-		l.forget(name)
 		return nil, err
 	}
 	if lease.Annotations[lockAnnotation] != name {
@@ -51,14 +60,14 @@ func (l *locker) try(ctx context.Context, name, id string) (*coordinationv1.Leas
 	}
 	holder := ptr.Deref(lease.Spec.HolderIdentity, "")
 	if holder == id {
-		return lease, nil // the answer to an earlier try was lost
+		return lease, nil // the answer to an earlier request was lost
 	}
 	if holder != "" && !l.expired(name, lease) {
 		return nil, nil
 	}
-	lease, err = leases.Update(ctx, l.taken(lease, id), metav1.UpdateOptions{})
+	lease, err = leases.Update(ctx, l.heldBy(lease, id), metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil, nil // another was faster
+		return nil, nil // another process was faster
 	}
 	if err == nil && holder != "" {
 		l.logger.Warn("took over a lock whose holder has gone", zap.String("lock", name), zap.String("holder", holder))
@@ -74,12 +83,12 @@ func orNil(lease *coordinationv1.Lease, err error) (*coordinationv1.Lease, error
 	return lease, nil
 }
 
-// expired says whether a Lease was seen unchanged for as long as it lasts. The
-// times in it are compared with each other only, never with a clock here.
+// expired reports whether a Lease was seen unchanged for as long as it lasts. The
+// times in it are compared with each other only, never with the clock here.
 func (l *locker) expired(name string, lease *coordinationv1.Lease) bool {
-	now := sighting{uid: lease.UID, holder: ptr.Deref(lease.Spec.HolderIdentity, ""), since: time.Now()}
+	now := observation{uid: lease.UID, holder: ptr.Deref(lease.Spec.HolderIdentity, "")}
 	if lease.Spec.RenewTime != nil {
-		now.renew = lease.Spec.RenewTime.Time
+		now.renew = lease.Spec.RenewTime.UnixNano()
 	}
 	lasts := l.duration
 	if seconds := ptr.Deref(lease.Spec.LeaseDurationSeconds, 0); seconds > 0 {
@@ -87,15 +96,14 @@ func (l *locker) expired(name string, lease *coordinationv1.Lease) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	first, ok := l.seen[name]
-	if !ok || first.uid != now.uid || first.holder != now.holder || !first.renew.Equal(now.renew) {
-		if len(l.seen) >= maxSeen {
-			clear(l.seen)
-		}
-		l.seen[name] = now
-		return false
+	if first, ok := l.seen[name]; ok && first.observation == now {
+		return time.Since(first.since) > lasts
 	}
-	return now.since.Sub(first.since) > lasts
+	if len(l.seen) >= maxObservations {
+		clear(l.seen)
+	}
+	l.seen[name] = observed{now, time.Now()}
+	return false
 }
 
 func (l *locker) forget(name string) {
@@ -105,15 +113,15 @@ func (l *locker) forget(name string) {
 }
 
 func (l *locker) newLease(name, id string) *coordinationv1.Lease {
-	return l.taken(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+	return l.heldBy(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Name:        leaseName(name),
 		Labels:      map[string]string{managedByLabel: ManagedBy},
 		Annotations: map[string]string{lockAnnotation: name},
 	}}, id)
 }
 
-// taken is a Lease with another holder.
-func (l *locker) taken(lease *coordinationv1.Lease, id string) *coordinationv1.Lease {
+// heldBy returns a copy of a Lease with another holder.
+func (l *locker) heldBy(lease *coordinationv1.Lease, id string) *coordinationv1.Lease {
 	lease = lease.DeepCopy()
 	now := metav1.NowMicro()
 	if lease.ResourceVersion != "" {
@@ -125,8 +133,8 @@ func (l *locker) taken(lease *coordinationv1.Lease, id string) *coordinationv1.L
 	return lease
 }
 
-// hold is a lock that this process holds.
-type hold struct {
+// heldLock is a lock that this process holds.
+type heldLock struct {
 	*locker
 	name, id string
 
@@ -134,35 +142,37 @@ type hold struct {
 	stopped chan struct{}
 
 	mu       sync.Mutex
-	lease    *coordinationv1.Lease // the last version that was ours
+	lease    *coordinationv1.Lease // as this process wrote it last
 	lost     bool
 	released bool
 }
 
-// keep renews the Lease until ctx ends.
-func (h *hold) keep(ctx context.Context) {
+// renewUntil renews the Lease three times in its duration until ctx ends, and
+// more often after a failure.
+func (h *heldLock) renewUntil(ctx context.Context) {
 	defer close(h.stopped)
-	const renewals, retries = 3, 15 // in the lease duration
-	pause := h.duration / renewals
-	for sleep(ctx, pause) {
-		pause = h.duration / renewals
-		request, cancel := context.WithTimeout(ctx, pause)
+	interval := h.duration / 3
+	pause := interval
+	_ = wait.DelayFunc(func() time.Duration { return pause }).Until(ctx, false, true, func(context.Context) (bool, error) {
+		request, cancel := context.WithTimeout(ctx, interval)
+		defer cancel()
 		err := h.renew(request, false)
-		cancel()
+		pause = interval
 		switch {
 		case err == nil || ctx.Err() != nil:
 		case errors.Is(err, errLost):
 			h.logger.Error("a lock was lost while it was held", zap.String("lock", h.name))
 		default:
 			h.logger.Warn("a lock could not be renewed", zap.String("lock", h.name), zap.Error(err))
-			pause = h.duration / retries
+			pause = h.duration / 15
 		}
-	}
+		return false, nil
+	})
 }
 
-// renew renews the Lease. One that was lost stays so, unless it is to be taken
-// back and nobody has it. It returns errLost once, or each time with takeBack.
-func (h *hold) renew(ctx context.Context, takeBack bool) error {
+// renew renews the Lease. A lock that was lost stays lost, unless takeBack is set
+// and the lock is free. errLost is returned once, and with takeBack each time.
+func (h *heldLock) renew(ctx context.Context, takeBack bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.released {
@@ -172,7 +182,7 @@ func (h *hold) renew(ctx context.Context, takeBack bool) error {
 		if !takeBack {
 			return nil
 		}
-		lease, err := h.try(ctx, h.name, h.id)
+		lease, err := h.askForLease(ctx, h.name, h.id)
 		if err == nil && lease == nil {
 			err = errLost
 		}
@@ -187,9 +197,9 @@ func (h *hold) renew(ctx context.Context, takeBack bool) error {
 	return err
 }
 
-// update writes the Lease's new time. When the Lease is not the one that was
-// written last, it finds out whether it is still ours.
-func (h *hold) update(ctx context.Context) error {
+// update writes the new time. When the Lease is not as this process wrote it
+// last, update finds out whether the lock is still held.
+func (h *heldLock) update(ctx context.Context) error {
 	leases, err := h.connect()
 	if err != nil {
 		return err
@@ -206,7 +216,7 @@ func (h *hold) update(ctx context.Context) error {
 		return err
 	}
 	if lease, err = leases.Get(ctx, next.Name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
-		// Somebody deleted it. Whoever comes now waits again.
+		// It was deleted. With a new Lease the others wait again.
 		lease, err = leases.Create(ctx, h.newLease(h.name, h.id), metav1.CreateOptions{})
 		if err == nil {
 			h.logger.Warn("the Lease of a lock was gone while it was held", zap.String("lock", h.name))
@@ -224,8 +234,8 @@ func (h *hold) update(ctx context.Context) error {
 	return apierrors.NewConflict(coordinationv1.Resource("leases"), lease.Name, errors.New("it was changed"))
 }
 
-// release ends the renewal and deletes the Lease, if it is still ours.
-func (h *hold) release(ctx context.Context) error {
+// release ends the renewal and deletes the Lease, if the lock is still held.
+func (h *heldLock) release(ctx context.Context) error {
 	h.stop()
 	<-h.stopped
 	h.mu.Lock()
@@ -237,7 +247,7 @@ func (h *hold) release(ctx context.Context) error {
 	return retry(ctx, h.duration, func() error { return h.delete(ctx) })
 }
 
-func (h *hold) delete(ctx context.Context) error {
+func (h *heldLock) delete(ctx context.Context) error {
 	leases, err := h.connect()
 	if err != nil {
 		return err
@@ -253,7 +263,7 @@ func (h *hold) delete(ctx context.Context) error {
 	}
 	lease, getErr := leases.Get(ctx, h.lease.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(getErr) || getErr == nil && ptr.Deref(lease.Spec.HolderIdentity, "") != h.id {
-		return nil // there is nothing of ours to release
+		return nil // another process has the lock by now
 	}
 	if getErr != nil {
 		return getErr

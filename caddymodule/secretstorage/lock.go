@@ -1,6 +1,7 @@
 package secretstorage
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/semaphore"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -19,11 +21,8 @@ import (
 const (
 	defaultLeaseDuration = 15 * time.Second
 	defaultPollInterval  = time.Second
-	// lockPatience bounds how long the API may fail while a lock is waited
-	// for.
+	// lockPatience is how long the API may fail while Lock waits.
 	lockPatience = 2 * time.Minute
-	// maxSeen bounds the locks of others that are remembered.
-	maxSeen = 1024
 )
 
 var (
@@ -31,7 +30,7 @@ var (
 	errLost      = errors.New("another process took the lock over")
 )
 
-// leaseClient is what is used of the API.
+// leaseClient is the part of the API client that locks use.
 type leaseClient interface {
 	Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error)
 	Create(ctx context.Context, lease *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error)
@@ -52,91 +51,107 @@ type locker struct {
 
 	mu    sync.Mutex
 	locks map[string]*localLock
-	seen  map[string]sighting
+	seen  map[string]observed
 }
 
-// localLock is a lock as this process sees it: one goroutine at a time has the
-// turn and asks for the Lease, so that Unlock, which knows the name alone, never
-// releases what another goroutine has acquired.
+// localLock is a lock as this process sees it. One goroutine at a time has the
+// turn and asks for the Lease, so that Unlock, which is given the name alone,
+// never releases what another goroutine has acquired.
 type localLock struct {
-	turn  chan struct{}
+	turn  *semaphore.Weighted
 	users int
-	held  *hold
+	held  *heldLock
 }
 
 func newLocker(o Options, connect func() (leaseClient, error)) *locker {
-	l := &locker{
-		connect:  connect,
-		logger:   o.Logger,
-		duration: o.LeaseDuration,
-		poll:     o.PollInterval,
-		locks:    map[string]*localLock{},
-		seen:     map[string]sighting{},
-	}
-	if l.logger == nil {
-		l.logger = zap.NewNop()
-	}
-	if l.duration <= 0 {
-		l.duration = defaultLeaseDuration
-	}
-	if l.poll <= 0 {
-		l.poll = defaultPollInterval
-	}
-	// The host's name, a pod's name in Kubernetes, is for people.
+	// The host's name, in Kubernetes that of the pod, is for people.
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	l.identity = host + "_" + rand.Text()
-	return l
+	return &locker{
+		connect:  connect,
+		logger:   cmp.Or(o.Logger, zap.NewNop()),
+		duration: cmp.Or(max(o.LeaseDuration, 0), defaultLeaseDuration),
+		poll:     cmp.Or(max(o.PollInterval, 0), defaultPollInterval),
+		identity: host + "_" + rand.Text(),
+		locks:    map[string]*localLock{},
+		seen:     map[string]observed{},
+	}
 }
 
 // Lock acquires a lock and renews it until Unlock. It waits until the lock is
 // released, its holder has gone, or ctx ends.
 func (l *locker) Lock(ctx context.Context, name string) error {
-	local := l.join(name)
-	select {
-	case local.turn <- struct{}{}:
-	case <-ctx.Done():
-		l.leave(name, local)
-		return fmt.Errorf("locking %q: %w", name, ctx.Err())
+	local := l.enter(name)
+	err := local.turn.Acquire(ctx, 1)
+	if err == nil {
+		if _, err = l.acquire(ctx, name, local, l.waitForLease); err == nil {
+			return nil
+		}
+		local.turn.Release(1)
 	}
-	id := l.nextIdentity()
-	lease, err := l.wait(ctx, name, id)
-	if err != nil {
-		<-local.turn
-		l.leave(name, local)
-		return fmt.Errorf("locking %q: %w", name, err)
-	}
-	l.hold(name, local, id, lease)
-	return nil
+	l.leave(name, local)
+	return fmt.Errorf("locking %q: %w", name, err)
 }
 
 // TryLock is Lock without waiting: it returns false when the lock is held.
 func (l *locker) TryLock(ctx context.Context, name string) (bool, error) {
-	local := l.join(name)
-	select {
-	case local.turn <- struct{}{}:
-	default:
-		l.leave(name, local)
-		return false, nil
-	}
-	id := l.nextIdentity()
-	lease, err := l.try(ctx, name, id)
-	if lease == nil {
-		<-local.turn
-		l.leave(name, local)
-		if err != nil {
-			err = fmt.Errorf("locking %q: %w", name, err)
+	local := l.enter(name)
+	var err error
+	if local.turn.TryAcquire(1) {
+		var acquired bool
+		if acquired, err = l.acquire(ctx, name, local, l.askForLease); acquired {
+			return true, nil
 		}
+		local.turn.Release(1)
+	}
+	l.leave(name, local)
+	if err != nil {
+		err = fmt.Errorf("locking %q: %w", name, err)
+	}
+	return false, err
+}
+
+// acquire asks for the Lease, and begins to renew it.
+func (l *locker) acquire(ctx context.Context, name string, local *localLock, ask func(ctx context.Context, name, id string) (*coordinationv1.Lease, error)) (bool, error) {
+	id := fmt.Sprintf("%s_%d", l.identity, l.count.Add(1))
+	lease, err := ask(ctx, name, id)
+	if lease == nil {
 		return false, err
 	}
-	l.hold(name, local, id, lease)
+	renewing, stop := context.WithCancel(context.Background())
+	held := &heldLock{locker: l, name: name, id: id, lease: lease, stop: stop, stopped: make(chan struct{})}
+	l.mu.Lock()
+	local.held = held
+	l.mu.Unlock()
+	go held.renewUntil(renewing)
 	return true, nil
 }
 
-// Unlock releases a lock, also when ctx has ended. When the API cannot be asked
-// it gives an error, and others get the lock when its Lease has expired.
+// waitForLease asks until this process has the Lease.
+func (l *locker) waitForLease(ctx context.Context, name, id string) (lease *coordinationv1.Lease, err error) {
+	faults := faultTimer{patience: lockPatience}
+	backoff := wait.Backoff{Duration: l.poll / 2, Jitter: 1}
+	err = backoff.DelayFunc().Until(ctx, true, true, func(context.Context) (bool, error) {
+		var err error
+		if lease, err = l.askForLease(ctx, name, id); err == nil {
+			faults = faultTimer{patience: lockPatience}
+			return lease != nil, nil
+		}
+		if faults.failing.IsZero() {
+			l.logger.Warn("waiting for a lock: the API cannot be asked", zap.String("lock", name), zap.Error(err))
+		}
+		if faults.giveUp(err) {
+			return false, err
+		}
+		return false, nil
+	})
+	return lease, err
+}
+
+// Unlock releases a lock, also when ctx has ended. When the API cannot be asked,
+// it returns an error, and others get the lock when its Lease has expired.
 func (l *locker) Unlock(ctx context.Context, name string) error {
 	l.mu.Lock()
 	local := l.locks[name]
@@ -149,7 +164,7 @@ func (l *locker) Unlock(ctx context.Context, name string) error {
 	l.mu.Unlock()
 
 	err := held.release(context.WithoutCancel(ctx))
-	<-local.turn
+	local.turn.Release(1)
 	l.leave(name, local)
 	if err != nil {
 		return fmt.Errorf("unlocking %q: %w", name, err)
@@ -157,14 +172,14 @@ func (l *locker) Unlock(ctx context.Context, name string) error {
 	return nil
 }
 
-// RenewLockLease renews a lock at once. An error says that the lock is not
-// held any more, or that the API cannot be asked. A lock that was lost is taken
-// back when nobody holds it. The duration has no effect: a lock is renewed until Unlock,
-// however long that is, and does not outlive a process that was killed by
-// more than the lease duration.
+// RenewLockLease renews a lock at once. An error says that the lock is no longer
+// held, or that the API cannot be asked. A lock that was lost is taken back when
+// it is free. The duration has no effect: a lock is renewed until Unlock, however
+// long that takes, and outlives a process that was killed by the lease duration
+// at most.
 func (l *locker) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {
 	l.mu.Lock()
-	var held *hold
+	var held *heldLock
 	if local := l.locks[name]; local != nil {
 		held = local.held
 	}
@@ -179,36 +194,13 @@ func (l *locker) RenewLockLease(ctx context.Context, name string, _ time.Duratio
 	return nil
 }
 
-// wait tries until the lock is acquired.
-func (l *locker) wait(ctx context.Context, name, id string) (*coordinationv1.Lease, error) {
-	faults := bearing{limit: lockPatience}
-	for {
-		lease, err := l.try(ctx, name, id)
-		switch {
-		case lease != nil:
-			return lease, nil
-		case err == nil:
-			faults = bearing{limit: lockPatience}
-		default:
-			if faults.since.IsZero() {
-				l.logger.Warn("waiting for a lock: the API cannot be asked", zap.String("lock", name), zap.Error(err))
-			}
-			if !faults.bears(err, 0) {
-				return nil, err
-			}
-		}
-		if !sleep(ctx, wait.Jitter(l.poll/2, 1)) {
-			return nil, ctx.Err()
-		}
-	}
-}
-
-func (l *locker) join(name string) *localLock {
+// enter and leave keep a localLock for as long as a goroutine uses it.
+func (l *locker) enter(name string) *localLock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	local := l.locks[name]
 	if local == nil {
-		local = &localLock{turn: make(chan struct{}, 1)}
+		local = &localLock{turn: semaphore.NewWeighted(1)}
 		l.locks[name] = local
 	}
 	local.users++
@@ -221,18 +213,4 @@ func (l *locker) leave(name string, local *localLock) {
 	if local.users--; local.users == 0 {
 		delete(l.locks, name)
 	}
-}
-
-func (l *locker) nextIdentity() string {
-	return fmt.Sprintf("%s_%d", l.identity, l.count.Add(1))
-}
-
-// hold begins to renew a Lease.
-func (l *locker) hold(name string, local *localLock, id string, lease *coordinationv1.Lease) {
-	ctx, cancel := context.WithCancel(context.Background())
-	held := &hold{locker: l, name: name, id: id, lease: lease, stop: cancel, stopped: make(chan struct{})}
-	l.mu.Lock()
-	local.held = held
-	l.mu.Unlock()
-	go held.keep(ctx)
 }

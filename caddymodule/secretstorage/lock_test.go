@@ -3,7 +3,6 @@ package secretstorage
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -269,32 +268,4 @@ func TestLockGivesUp(t *testing.T) {
 	must(t, holder.Unlock(ended, "one"))
 	must(t, other.Lock(t.Context(), "one"))
 	must(t, other.Unlock(t.Context(), "one"))
-}
-
-func TestNames(t *testing.T) {
-	for key, want := range map[string]string{"a/b": "a/b", "/a//b/": "a/b", "../a": "a", "a/./../b": "b", "": "", "/": "", "..": ""} {
-		if got, err := cleanDirectory(key); err != nil || got != want {
-			t.Errorf("%q: %q, %v", key, got, err)
-		}
-	}
-	for key, prefix := range map[string]string{
-		"a/*.example.com.key": "caddy-example-com-key-",
-		"ÜÜ":                  "caddy-",
-		"UPPER":               "caddy-upper-",
-	} {
-		if got := secretName(key); len(got) > 253 || got[:len(prefix)] != prefix || len(got) != len(prefix)+32 {
-			t.Errorf("%q: %s", key, got)
-		}
-	}
-	labels := secretLabels("a/b/c")
-	names := []string{}
-	for name, value := range labels {
-		if name != managedByLabel && len(value) == 32 {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	if !slices.Equal(names, []string{directoryLabel + "1", directoryLabel + "2"}) {
-		t.Errorf("%v", labels)
-	}
 }

@@ -17,8 +17,8 @@ import (
 const (
 	// SecretType is the type of the Secrets.
 	SecretType corev1.SecretType = "proxyauth.weebo.si.rs/storage"
-	// ManagedBy is the value of the label app.kubernetes.io/managed-by. It is
-	// not that of front-proxy Secrets.
+	// ManagedBy is the value of the label app.kubernetes.io/managed-by. Front-proxy
+	// Secrets have another value.
 	ManagedBy = "proxyauthk8s-storage"
 
 	managedByLabel     = "app.kubernetes.io/managed-by"
@@ -33,7 +33,7 @@ const (
 // keys hold one or two domain names and a URL.
 const maxKey = 1024
 
-// maxReadable bounds the part of an object's name that is there for people.
+// maxReadable bounds the readable part of an object's name, in bytes.
 const maxReadable = 60
 
 var (
@@ -55,7 +55,7 @@ func cleanDirectory(key string) (string, error) {
 	return strings.TrimPrefix(path.Clean("/"+key), "/"), nil
 }
 
-// cleanKey is cleanDirectory for what cannot be the root.
+// cleanKey is cleanDirectory for a key, which cannot be the root.
 func cleanKey(key string) (string, error) {
 	key, err := cleanDirectory(key)
 	if err == nil && key == "" {
@@ -64,7 +64,7 @@ func cleanKey(key string) (string, error) {
 	return key, err
 }
 
-// objectName names the object of a key. The digest alone tells two keys apart.
+// objectName names the object of a key. The digest alone makes it unique.
 func objectName(prefix, key string) string {
 	readable := strings.Map(func(r rune) rune {
 		switch {
@@ -92,7 +92,7 @@ func digest(s string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// secretLabels are those of a key: one for each directory above it.
+// secretLabels returns a label for each directory above a key.
 func secretLabels(key string) map[string]string {
 	all := map[string]string{managedByLabel: ManagedBy}
 	for n, char := range key {
@@ -118,7 +118,7 @@ func below(directory string) string {
 	return set.String()
 }
 
-// isBelow says whether a key is below a directory.
+// isBelow reports whether a key is below a directory.
 func isBelow(key, directory string) bool {
 	return directory == "" || strings.HasPrefix(key, directory+"/")
 }

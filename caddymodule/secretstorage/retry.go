@@ -10,100 +10,88 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// How long passing faults are borne. A value that is lost after a certificate
-// was issued costs another issuance, of which a CA allows only so many; a read
-// can hold up the start of the server.
+// How long faults are retried. A value that is lost after a certificate was
+// issued costs another issuance, and a CA limits their number; a read can delay
+// the start of the server.
 const (
 	writePatience = 30 * time.Second
 	readPatience  = 5 * time.Second
-	// forbiddenPatience bounds how long a right that is missing is waited for.
-	// An apiserver that has just started refuses everything until it has read
-	// its roles; rights that are really missing should be told soon.
+	// forbiddenPatience is how long a 403 is retried. An apiserver that has just
+	// started refuses every request until it has read its roles; rights that are
+	// really missing should be reported soon.
 	forbiddenPatience = 5 * time.Second
 )
 
 var (
-	// errOpening is a target that cannot be had: a fault of the configuration.
+	// errOpening is a fault of the configuration: there is no client.
 	errOpening = errors.New("opening the storage")
-	// errForeign is an object that something else made or changed.
+	// errForeign is an object that another program made or changed.
 	errForeign = errors.New("is not what this storage wrote")
 )
 
-// retry calls f until it returns something else than a passing fault, for at
-// most that long. The error is the last one of f that is not merely the end of
-// ctx.
+// retry calls f until it succeeds, fails for good, or has failed for as long as
+// patience allows. When ctx ends between two calls, the error is that of the call
+// and not the end of ctx, which explains nothing.
 func retry(ctx context.Context, patience time.Duration, f func() error) error {
-	faults := bearing{limit: patience}
-	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 7, Cap: 2 * time.Second}
-	var before error
-	for {
+	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: time.Second}
+	faults := faultTimer{patience: patience}
+	var last error
+	err := backoff.DelayFunc().Until(ctx, true, true, func(context.Context) (bool, error) {
 		err := f()
-		switch {
-		case err == nil:
-			return nil
-		case before != nil && over(ctx):
-			return before
+		if err != nil && last != nil && expired(ctx) {
+			return false, last
 		}
-		before = err
-		pause := backoff.Step()
-		if !faults.bears(err, pause) || !sleep(ctx, pause) {
-			return err
+		last = err
+		if err != nil && faults.giveUp(err) {
+			return false, err
 		}
+		return err == nil, nil
+	})
+	if err != nil {
+		return last
 	}
+	return nil
 }
 
-// over says whether ctx has ended, or is about to: a deadline is seen by who
-// looks at the clock before it is told.
-func over(ctx context.Context) bool {
+// expired reports whether ctx has ended. The clock may reach its deadline a moment
+// before ctx says so.
+func expired(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// bearing is how long faults in a row are borne.
-type bearing struct {
-	// limit is that of passing faults.
-	limit time.Duration
-	// since is when the first of them came, refused when the first refusal
-	// did: an apiserver that was away refuses for a moment when it is back.
-	since, refused time.Time
+// faultTimer measures for how long calls have failed in a row.
+type faultTimer struct {
+	patience time.Duration
+	// failing is when the first call failed, forbidden when the first 403 of the
+	// latest row came: an apiserver that was away answers 403 for a moment when
+	// it is back, however long it was away.
+	failing, forbidden time.Time
 }
 
-// bears says whether a fault is borne for that much longer.
-func (b *bearing) bears(err error, longer time.Duration) bool {
+// giveUp reports whether a failed call should not be retried.
+func (t *faultTimer) giveUp(err error) bool {
 	now := time.Now()
-	if b.since.IsZero() {
-		b.since = now
+	if t.failing.IsZero() {
+		t.failing = now
 	}
 	if !apierrors.IsForbidden(err) {
-		b.refused = time.Time{}
-		return passing(err) && now.Sub(b.since)+longer <= b.limit
+		t.forbidden = time.Time{}
+		return !transient(err) || now.Sub(t.failing) > t.patience
 	}
-	if b.refused.IsZero() {
-		b.refused = now
+	if t.forbidden.IsZero() {
+		t.forbidden = now
 	}
-	return now.Sub(b.refused)+longer <= min(b.limit, forbiddenPatience)
+	return now.Sub(t.forbidden) > min(t.patience, forbiddenPatience)
 }
 
-// sleep waits, and says whether ctx still lasts.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// passing says whether an error may be gone at the next try: a conflict, an
+// transient reports whether an error may be gone at the next call: a conflict, an
 // apiserver that is busy or restarts, a connection that failed.
-func passing(err error) bool {
+func transient(err error) bool {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsTooManyRequests(err) ||
-			apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) ||
-			apierrors.IsInternalError(err) || apierrors.IsResourceExpired(err) || status.Status().Code >= 500
+			apierrors.IsResourceExpired(err) || status.Status().Code >= 500
 	}
 	for _, final := range []error{fs.ErrNotExist, errOpening, errForeign, errLost} {
 		if errors.Is(err, final) {

@@ -28,8 +28,7 @@ const MaxValue = corev1.MaxSecretSize
 const (
 	fieldManager = "proxyauth-storage"
 	pageSize     = 500
-	// requestTimeout bounds each request, so that an API that does not answer
-	// holds nothing up for ever.
+	// requestTimeout bounds each request to an API that does not answer.
 	requestTimeout = 10 * time.Second
 )
 
@@ -62,11 +61,11 @@ type Storage struct {
 	clients *clients
 }
 
-// clients are those of one target.
+// clients are the API clients for one target.
 type clients struct {
 	namespace string
 	secrets   coreclient.SecretInterface
-	// metadata reads Secrets without what they hold.
+	// metadata reads Secrets without their data.
 	metadata metadata.ResourceInterface
 	leases   coordinationclient.LeaseInterface
 }
@@ -136,8 +135,7 @@ func (s *Storage) String() string {
 	return "Secrets in namespace " + s.clients.namespace
 }
 
-// do calls f with the clients until it gives something else than a passing
-// fault, for at most that long, and says what failed.
+// do calls f with the clients, retries it, and says in the error what failed.
 func (s *Storage) do(ctx context.Context, patience time.Duration, verb, key string, f func(*clients) error) error {
 	err := retry(ctx, patience, func() error {
 		c, err := s.connect()
@@ -152,7 +150,7 @@ func (s *Storage) do(ctx context.Context, patience time.Duration, verb, key stri
 	return nil
 }
 
-// Store puts a value at a key. Of several at once the last one stays.
+// Store puts a value at a key. Of several concurrent calls the last one wins.
 func (s *Storage) Store(ctx context.Context, key string, value []byte) error {
 	key, err := cleanKey(key)
 	if err != nil {
@@ -234,8 +232,8 @@ func (s *Storage) Delete(ctx context.Context, key string) error {
 	})
 }
 
-// Exists says whether a key is there, as a file or as a directory. It is false
-// when that cannot be found out.
+// Exists reports whether a key exists, as a file or as a directory. It is false
+// when the API cannot be asked.
 func (s *Storage) Exists(ctx context.Context, key string) bool {
 	_, err := s.Stat(ctx, key)
 	return err == nil
