@@ -2,7 +2,7 @@ package caddymodule
 
 import (
 	"encoding/json"
-	"fmt"
+	"errors"
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
@@ -36,15 +36,15 @@ func (AdminAPI) Routes() []caddy.AdminRoute {
 
 func listClusters(w http.ResponseWriter, r *http.Request) error {
 	if r.Method != http.MethodGet {
-		return caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: fmt.Errorf("method not allowed")}
+		return caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: errors.New("method not allowed")}
 	}
 	rt := process.Current()
 	if rt == nil {
-		return caddy.APIError{HTTPStatus: http.StatusServiceUnavailable, Err: fmt.Errorf("proxyauth is not running")}
+		return caddy.APIError{HTTPStatus: http.StatusServiceUnavailable, Err: errors.New("proxyauth is not running")}
 	}
 	list, synced := rt.Statuses()
 	if !synced {
-		return caddy.APIError{HTTPStatus: http.StatusServiceUnavailable, Err: fmt.Errorf("the proxy has not read its clusters yet")}
+		return caddy.APIError{HTTPStatus: http.StatusServiceUnavailable, Err: errors.New("the proxy has not read its clusters yet")}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	return json.NewEncoder(w).Encode(list)

@@ -95,7 +95,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 
 // table lists the options of the handler.
 func (h *Handler) table() []option {
-	return []option{{name: "cluster", value: text[string](&h.Cluster, nil), check: func(string, []string) error { return h.Validate() }}}
+	return []option{{name: "cluster", value: asText[string](&h.Cluster, nil), check: func(string, []string) error { return h.Validate() }}}
 }
 
 // parseProxyauth parses the directive that stands for the handler and the
@@ -127,7 +127,7 @@ func parseProxyauth(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error)
 	}
 	handler, given, delay := new(Handler), Duration(""), time.Duration(0)
 	options := append(handler.table(), option{
-		name: "stream_close_delay", value: duration(&given, &delay, minTTL), fallback: defaultStreamCloseDelay,
+		name: "stream_close_delay", value: asDuration(&given, &delay, minTTL), fallback: defaultStreamCloseDelay,
 	})
 	if err := unmarshalBlock(h.Dispenser, options); err != nil {
 		return nil, err

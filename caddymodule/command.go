@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,8 +16,10 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/text"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
@@ -83,8 +86,8 @@ func runStatus(flags caddycmd.Flags, out io.Writer) error {
 	return printTable(out, list)
 }
 
-// adminError says where else the admin endpoint may be when nobody answered at
-// all. Caddy's function keeps no chain of errors, but says what it was doing.
+// adminError adds to a connection that failed where else the admin endpoint may
+// be. Caddy's function keeps no chain of errors, but says what it was doing.
 func adminError(address string, err error) error {
 	if !strings.HasPrefix(err.Error(), "performing request: ") {
 		return err
@@ -93,26 +96,24 @@ func adminError(address string, err error) error {
 		"or turned it off: name it with --address (unix//run/caddy/admin.sock) or --config", address, err)
 }
 
-// printTable prints what `kubectl get proxykubeapis -o wide` would, and why a
-// cluster is not ready, or what else is to be known of it.
+// printTable prints the columns of `kubectl get proxykubeapis -o wide`, and for
+// each cluster a message: why it is not ready, or its notices. Control characters
+// are masked: the author of an object must not steer the admin's terminal.
 func printTable(out io.Writer, list []serving.ClusterStatus) error {
 	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(w, "NAMESPACE\tNAME\tREADY\tREASON\tUPSTREAM\tTRUST\tPATH\tMESSAGE")
 	for _, c := range list {
 		ready, reason := "Unknown", ""
-		if condition := meta.FindStatusCondition(c.Status.Conditions, "Ready"); condition != nil {
+		if condition := meta.FindStatusCondition(c.Status.Conditions, k8swatch.ConditionReady); condition != nil {
 			ready, reason = string(condition.Status), condition.Reason
 		}
-		var mode, trust, path string
+		var mode, trust string
 		if u := c.Status.UpstreamAuth; u != nil {
 			mode, trust = u.Mode, string(u.Trust)
 		}
-		if c.Status.Path != nil {
-			path = *c.Status.Path
-		}
-		cells := []string{c.Namespace, c.Name, ready, reason, mode, trust, path, tableMessage(c.Status.Conditions)}
+		cells := []string{c.Namespace, c.Name, ready, reason, mode, trust, ptr.Deref(c.Status.Path, ""), tableMessage(c.Status.Conditions)}
 		for i, cell := range cells {
-			cells[i] = printable(cell)
+			cells[i] = cmp.Or(text.Mask(cell), "-")
 		}
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
@@ -120,40 +121,24 @@ func printTable(out io.Writer, list []serving.ClusterStatus) error {
 }
 
 // maxNotice is how much of a notice the table shows, in characters; -o json has
-// all of it.
+// the whole text.
 const maxNotice = 256
 
-// tableMessage is why a cluster is not ready, or else its notices. The one that
-// answers requests with 503 all the same comes first.
+// tableMessage is the reason why a cluster is not ready, or else its notices,
+// first the notice of a cluster that answers 503 although it is Ready.
 func tableMessage(conditions []metav1.Condition) string {
 	var notices []string
 	for _, c := range conditions {
-		text := c.Message
-		if r := []rune(text); len(r) > maxNotice {
-			text = string(r[:maxNotice-3]) + "..."
-		}
+		notice := text.Cut(c.Message, maxNotice)
 		switch {
 		case c.Type == k8swatch.ConditionReady && c.Status != metav1.ConditionTrue:
 			return c.Message
 		case c.Type == k8swatch.ConditionReady || c.Type == k8swatch.ConditionReachable || c.Status != metav1.ConditionTrue:
 		case c.Type == k8swatch.NoticeUpstreamTrustUnknown:
-			notices = slices.Insert(notices, 0, c.Type+" (requests are answered 503 unless a check succeeded before): "+text)
+			notices = slices.Insert(notices, 0, c.Type+" (requests are answered 503 unless a check succeeded before): "+notice)
 		default:
-			notices = append(notices, c.Type+": "+text)
+			notices = append(notices, c.Type+": "+notice)
 		}
 	}
 	return strings.Join(notices, "; ")
-}
-
-// printable keeps the author of an object from steering the admin's terminal.
-func printable(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return strings.Map(func(r rune) rune {
-		if r < 0x20 || r >= 0x7f && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, s)
 }

@@ -15,12 +15,12 @@ func init() {
 	caddy.RegisterModule(Health{})
 }
 
-// Health answers what watches over this process, on a listener of its own:
-// `/livez`, `/readyz` and `/metrics`. Everything else is a 404.
+// Health answers `/livez`, `/readyz` and `/metrics`, for kubelets, load balancers
+// and Prometheus. It belongs on a listener of its own. Every other path is a 404.
 //
-// `/readyz` is 200 once the first full list of clusters was read and until the
-// process is told to end. An apiserver or identity provider that is down makes
-// no replica unready, since no other replica could do better.
+// `/readyz` is 200 from when the clusters have been read once until the process
+// is told to end. It stays 200 while an apiserver or an identity provider is down:
+// no other replica could do better.
 type Health struct {
 	app     *App
 	metrics http.Handler

@@ -20,21 +20,25 @@ func liveLog() *serving.LiveLog {
 
 func init() {
 	// client-go and the apiserver's packages log with klog.
-	klog.SetSlogLogger(slog.New(terse{zapslog.NewHandler(process.Log, zapslog.WithName("klog"))}))
+	klog.SetSlogLogger(slog.New(verbosityLimit{zapslog.NewHandler(process.Log, zapslog.WithName("klog"))}))
 }
 
-// terse drops what is more verbose than klog's V(4), which zap would take for
-// debug messages: from V(8) on client-go writes the bodies of requests and
-// answers, and these hold Secrets (SIG-3).
-type terse struct{ slog.Handler }
+// verbosityLimit drops messages that are more verbose than klog's V(4), which zap
+// would take for debug messages. From V(8) on client-go writes the bodies of
+// requests and answers, and these hold Secrets (SIG-3).
+type verbosityLimit struct{ slog.Handler }
 
-// Enabled says whether an entry of a level is written.
-func (h terse) Enabled(ctx context.Context, level slog.Level) bool {
+// Enabled reports whether entries of this level are written.
+func (h verbosityLimit) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelDebug && h.Handler.Enabled(ctx, level)
 }
 
 // WithAttrs keeps the limit.
-func (h terse) WithAttrs(attrs []slog.Attr) slog.Handler { return terse{h.Handler.WithAttrs(attrs)} }
+func (h verbosityLimit) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return verbosityLimit{h.Handler.WithAttrs(attrs)}
+}
 
 // WithGroup keeps the limit.
-func (h terse) WithGroup(name string) slog.Handler { return terse{h.Handler.WithGroup(name)} }
+func (h verbosityLimit) WithGroup(name string) slog.Handler {
+	return verbosityLimit{h.Handler.WithGroup(name)}
+}

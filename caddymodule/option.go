@@ -188,7 +188,7 @@ type textValue[S ~string] struct {
 	used  *S
 }
 
-func text[S ~string](field *string, used *S) value { return textValue[S]{field, used} }
+func asText[S ~string](field *string, used *S) value { return textValue[S]{field, used} }
 
 func (v textValue[S]) given() []string {
 	if *v.field == "" {
@@ -215,7 +215,7 @@ type switchValue struct {
 	on *bool
 }
 
-func onOff(field *string, used *bool) value {
+func asOnOff(field *string, used *bool) value {
 	return switchValue{textValue[string]{field: field}, used}
 }
 
@@ -230,7 +230,7 @@ type setValue[S ~string] struct {
 	used  *[]S
 }
 
-func set[S ~string](field *[]string, used *[]S) value { return setValue[S]{field, used} }
+func asSet[S ~string](field *[]string, used *[]S) value { return setValue[S]{field, used} }
 
 func (v setValue[S]) given() []string { return *v.field }
 
@@ -257,7 +257,7 @@ type durationValue struct {
 	least time.Duration
 }
 
-func duration(field *Duration, used *time.Duration, least time.Duration) value {
+func asDuration(field *Duration, used *time.Duration, least time.Duration) value {
 	return durationValue{field, used, least}
 }
 

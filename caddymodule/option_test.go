@@ -24,14 +24,14 @@ type sample struct {
 
 func (s *sample) table() []option {
 	return []option{
-		{name: "text", value: text(&s.Text, &s.text), check: oneOf("a", "b"), variable: "SAMPLE_TEXT", fallback: "a"},
-		{name: "switch", value: onOff(&s.Switch, &s.on), check: oneOf("on", "off"), fallback: "on"},
-		{name: "set", value: set(&s.Set, &s.set), check: namespaces("namespace")},
-		{name: "duration", value: duration(&s.Duration, &s.span, time.Second), variable: "SAMPLE_DURATION"},
+		{name: "text", value: asText(&s.Text, &s.text), check: oneOf("a", "b"), variable: "SAMPLE_TEXT", fallback: "a"},
+		{name: "switch", value: asOnOff(&s.Switch, &s.on), check: oneOf("on", "off"), fallback: "on"},
+		{name: "set", value: asSet(&s.Set, &s.set), check: namespaces("namespace")},
+		{name: "duration", value: asDuration(&s.Duration, &s.span, time.Second), variable: "SAMPLE_DURATION"},
 		{name: "block", block: &block{
 			open: func() []option {
 				s.Block = new(sample)
-				return []option{{name: "inner", value: text(&s.Block.Text, &s.Block.text), check: oneOf("x")}}
+				return []option{{name: "inner", value: asText(&s.Block.Text, &s.Block.text), check: oneOf("x")}}
 			},
 			table: func() []option { return nil },
 		}},

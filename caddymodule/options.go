@@ -36,19 +36,19 @@ const (
 func (a *App) table(o *serving.Options) []option {
 	return []option{
 		{
-			name: "allowed_modes", value: set(&a.AllowedModes, &o.AllowedModes), check: checkModes,
+			name: "allowed_modes", value: asSet(&a.AllowedModes, &o.AllowedModes), check: checkModes,
 			fallback: string(v1.ModePassthrough),
 		},
 		{
-			name: "audience_validation", value: text(&a.AudienceValidation, &o.AudienceValidation),
+			name: "audience_validation", value: asText(&a.AudienceValidation, &o.AudienceValidation),
 			check:    oneOf(audienceEnforce, audienceWarn, audienceOff),
 			variable: "OIDC_AUDIENCE_VALIDATION", fallback: audienceEnforce,
 		},
 		{name: "denied_targets", planned: true},
-		{name: "directory", value: text(&a.Directory, &o.Directory)},
+		{name: "directory", value: asText(&a.Directory, &o.Directory)},
 		{name: "disable_validation", planned: true},
 		{
-			name: "impersonation", value: text(&a.Impersonation, &a.impersonation),
+			name: "impersonation", value: asText(&a.Impersonation, &a.impersonation),
 			check:    oneOf(string(request.ImpersonationStrip), string(request.ImpersonationDeny), string(request.ImpersonationForward)),
 			fallback: string(request.ImpersonationStrip),
 		},
@@ -63,23 +63,23 @@ func (a *App) table(o *serving.Options) []option {
 		{name: "portal", planned: true},
 		{
 			// The minimum keeps a typing error (`1ms`) from flooding the apiservers.
-			name: "probe_interval", value: duration(&a.ProbeInterval, &o.ProbeInterval, time.Second),
+			name: "probe_interval", value: asDuration(&a.ProbeInterval, &o.ProbeInterval, time.Second),
 			fallback: "60s",
 		},
-		{name: "proxy_cookies", value: onOff(&a.ProxyCookies, &a.keepCookies), check: oneOf("on", "off"), fallback: "off"},
-		{name: "public_ca", value: text[string](&a.PublicCA, nil)},
-		{name: "public_url", value: text[string](&a.PublicURL, nil), check: checkPublicURL},
+		{name: "proxy_cookies", value: asOnOff(&a.ProxyCookies, &a.keepCookies), check: oneOf("on", "off"), fallback: "off"},
+		{name: "public_ca", value: asText[string](&a.PublicCA, nil)},
+		{name: "public_url", value: asText[string](&a.PublicURL, nil), check: checkPublicURL},
 		{name: "redis", planned: true},
 		{
-			name: "reference_namespaces", value: set(&a.ReferenceNamespaces, &o.ReferenceNamespaces),
+			name: "reference_namespaces", value: asSet(&a.ReferenceNamespaces, &o.ReferenceNamespaces),
 			check: namespaces("namespace"),
 		},
 		{
-			name: "token_cache_ttl", value: duration(&a.TokenCacheTTL, &o.TokenCacheTTL, minTTL),
+			name: "token_cache_ttl", value: asDuration(&a.TokenCacheTTL, &o.TokenCacheTTL, minTTL),
 			variable: "OIDC_TOKEN_CACHE_TTL", fallback: "30s",
 		},
 		{
-			name: "upstream_client_ttl", value: duration(&a.UpstreamClientTTL, &o.UpstreamClientTTL, minTTL),
+			name: "upstream_client_ttl", value: asDuration(&a.UpstreamClientTTL, &o.UpstreamClientTTL, minTTL),
 			variable: "PROXY_UPSTREAM_CLIENT_TTL", fallback: "300s",
 		},
 		{name: "vault", planned: true},
@@ -94,13 +94,13 @@ func (a *App) kubernetesTable(o *serving.Options) []option {
 	given, used := a.Kubernetes, new(serving.HubOptions)
 	o.Kubernetes = used
 	return []option{
-		{name: "kubeconfig", value: text(&given.Kubeconfig, &used.Kubeconfig)},
+		{name: "kubeconfig", value: asText(&given.Kubeconfig, &used.Kubeconfig)},
 		{
-			name: "watch_namespaces", value: set(&given.WatchNamespaces, &used.WatchNamespaces),
+			name: "watch_namespaces", value: asSet(&given.WatchNamespaces, &used.WatchNamespaces),
 			check: namespaces("kubernetes watch_namespaces"),
 		},
 		{
-			name: "leader_election", value: text(&given.LeaderElection, &used.LeaderElection),
+			name: "leader_election", value: asText(&given.LeaderElection, &used.LeaderElection),
 			check:    kubernetesNames("kubernetes leader_election", validation.IsDNS1123Subdomain),
 			fallback: "proxyauthk8s",
 		},
@@ -160,7 +160,7 @@ func checkKubeconfig(path string) error {
 // namespaceOption is the option for the proxy's own namespace.
 func namespaceOption(field, used *string) option {
 	return option{
-		name: "namespace", value: text(field, used), check: namespaces("namespace"),
+		name: "namespace", value: asText(field, used), check: namespaces("namespace"),
 		variable: "POD_NAMESPACE", fallback: podNamespace(),
 	}
 }

@@ -123,14 +123,3 @@ func TestBadOptions(t *testing.T) {
 		})
 	}
 }
-
-// printable keeps control characters of an object from the admin's terminal.
-func TestPrintable(t *testing.T) {
-	for in, want := range map[string]string{
-		"": "-", "plain": "plain", "é": "é", "a\x1b[31mb": "a?[31mb", "a\nb\tc": "a?b?c", "a\u0085b": "a?b",
-	} {
-		if got := printable(in); got != want {
-			t.Errorf("printable(%q) = %q, want %q", in, got, want)
-		}
-	}
-}

@@ -4,14 +4,15 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/certmagic"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/servingcert"
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/servingcert"
 )
 
 func init() {
@@ -23,11 +24,11 @@ func init() {
 // The Secret comes from the source of the app: the Kubernetes API or the
 // directory. It may appear later.
 //
-// Contents that cannot be used (they do not parse, the key is another's, the
-// certificate has expired or is not for servers) leave the last good certificate
-// in force until it expires. Without one the handshake fails, and so it does
-// for a name that the certificate does not cover; a client that names none gets
-// the certificate.
+// When the contents cannot be used (they do not parse, the key does not match, the
+// certificate has expired or is not for servers), the last good certificate is
+// served until it expires. The handshake fails when there is no good certificate,
+// and when the client names a server that the certificate does not cover. A
+// client that names no server gets the certificate.
 type CertGetter struct {
 	// The Secret's name. Required.
 	Secret string `json:"secret"`
@@ -44,13 +45,9 @@ var servingCertificates = caddy.NewUsagePool()
 type servingCertificate struct {
 	*servingcert.Holder
 	logger *zap.Logger
-	// failed is when a failed handshake was last logged, in Unix
-	// nanoseconds.
-	failed atomic.Int64
+	// failures limits how often handshakes that fail are logged.
+	failures rate.Sometimes
 }
-
-// failureLogInterval is how often failing handshakes are logged.
-const failureLogInterval = time.Minute
 
 // Destruct does nothing: nothing runs.
 func (*servingCertificate) Destruct() error { return nil }
@@ -80,7 +77,7 @@ func (g *CertGetter) Provision(ctx caddy.Context) error {
 	key := app.runtime.Options().Namespace + "/" + g.Secret
 	value, _, err := servingCertificates.LoadOrNew(key, func() (caddy.Destructor, error) {
 		logger := zap.New(process.Log).Named("proxyauth.certificate").With(zap.String("secret", key))
-		return &servingCertificate{Holder: servingcert.New(logger), logger: logger}, nil
+		return &servingCertificate{Holder: servingcert.New(logger), logger: logger, failures: rate.Sometimes{Interval: time.Minute}}, nil
 	})
 	if err != nil {
 		return err
@@ -101,15 +98,15 @@ func (g *CertGetter) Cleanup() error {
 	return err
 }
 
-// GetCertificate implements certmagic.Manager. It never says that the name is
-// none of its business (nil, nil): certmagic would then ask a public CA for
-// a certificate of whatever name the client wrote. After an error it asks the
-// policy's other managers.
+// GetCertificate implements certmagic.Manager. It never returns neither certificate
+// nor error, which would mean that another source may have one: certmagic would
+// then ask a public CA for a certificate for any name that a client sends. After
+// an error certmagic asks the policy's other managers.
 func (g *CertGetter) GetCertificate(_ context.Context, hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	runtime := g.app.runtime
 	cert, err := g.serving.Certificate(runtime.Source().Secret(runtime.Options().Namespace, g.Secret))
 	if err != nil {
-		g.serving.logFailure(err)
+		g.serving.failures.Do(func() { g.serving.logger.Error("handshakes fail for want of a certificate", zap.Error(err)) })
 		return nil, fmt.Errorf("the Secret %s gives no certificate: %w", g.poolKey, err)
 	}
 	if hello.ServerName != "" && cert.Leaf.VerifyHostname(hello.ServerName) != nil {
@@ -118,21 +115,14 @@ func (g *CertGetter) GetCertificate(_ context.Context, hello *tls.ClientHelloInf
 	return cert, nil
 }
 
-func (s *servingCertificate) logFailure(err error) {
-	now, last := time.Now().UnixNano(), s.failed.Load()
-	if now-last >= int64(failureLogInterval) && s.failed.CompareAndSwap(last, now) {
-		s.logger.Error("handshakes fail for want of a certificate", zap.Error(err))
-	}
-}
-
 // UnmarshalCaddyfile reads `get_certificate proxyauth <secret>`.
 func (g *CertGetter) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the manager's name
 	if !d.AllArgs(&g.Secret) {
 		return d.ArgErr()
 	}
-	if d.NextBlock(d.Nesting()) {
-		return d.Errf("unknown option %s", d.Val())
+	if err := unmarshalOptions(d, nil); err != nil {
+		return err
 	}
 	if err := g.Validate(); err != nil {
 		return d.WrapErr(err)

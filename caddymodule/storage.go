@@ -41,7 +41,7 @@ func (Storage) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision asks nobody: the client is made at the first use.
+// Provision does no network I/O: the client is made at the first use.
 func (s *Storage) Provision(ctx caddy.Context) error {
 	s.ctx = ctx
 	s.storage = secretstorage.New(secretstorage.Options{Open: s.open, Logger: ctx.Logger()})
@@ -57,8 +57,8 @@ func (s *Storage) Validate() error {
 // CertMagicStorage returns the storage itself.
 func (s *Storage) CertMagicStorage() (certmagic.Storage, error) { return s.storage, nil }
 
-// open runs at the first use. Only then is the app provisioned, which knows the
-// proxy's own namespace.
+// open finds the API and the namespace at the first use. The app, which knows the
+// proxy's own namespace, is provisioned after the storage.
 func (s *Storage) open() (secretstorage.Target, error) {
 	config, err := hubsource.LoadConfig(s.Kubeconfig)
 	if err != nil {
@@ -91,8 +91,8 @@ func (s *Storage) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 // table lists the options of the storage.
 func (s *Storage) table() []option {
 	return []option{
-		{name: "namespace", value: text[string](&s.Namespace, nil), check: namespaces("namespace")},
-		{name: "kubeconfig", value: text[string](&s.Kubeconfig, nil)},
+		{name: "namespace", value: asText[string](&s.Namespace, nil), check: namespaces("namespace")},
+		{name: "kubeconfig", value: asText[string](&s.Kubeconfig, nil)},
 	}
 }
 
