@@ -15,7 +15,7 @@ import (
 // checkLimit bounds one command of the checks.
 const checkLimit = 2 * time.Minute
 
-// outcome is how a command must end: its exit code, and what it must say.
+// outcome is what is expected of a command: its exit code, and parts of its output.
 type outcome struct {
 	code int
 	says []string
@@ -56,7 +56,7 @@ func (d *demo) kubectlAs(ctx context.Context, user string, want outcome, args ..
 	return d.runChecked(ctx, want, cmd, append([]string{"kubectl"}, args...)...)
 }
 
-// runChecked shows a command with all it says, and holds it against want.
+// runChecked runs a command, shows it with its output, and compares them with want.
 func (d *demo) runChecked(ctx context.Context, want outcome, cmd *exec.Cmd, shown ...string) error {
 	line := strings.Join(shown, " ")
 	fmt.Fprintf(d.out, "    $ %s\n", line)
@@ -69,17 +69,17 @@ func (d *demo) runChecked(ctx context.Context, want outcome, cmd *exec.Cmd, show
 		return fmt.Errorf("%s: %w", line, errors.Join(err, ctx.Err()))
 	}
 	if code := cmd.ProcessState.ExitCode(); code != want.code {
-		return fmt.Errorf("%s: it must end with exit code %d and ended with %d", line, want.code, code)
+		return fmt.Errorf("%s: exit code %d, expected %d", line, code, want.code)
 	}
 	for _, text := range want.says {
 		if !strings.Contains(output.String(), text) {
-			return fmt.Errorf("%s: it must say %q and does not", line, text)
+			return fmt.Errorf("%s: %q is missing in its output", line, text)
 		}
 	}
 	return nil
 }
 
-// quote shows what a command said.
+// quote shows the output of a command.
 func (d *demo) quote(text string) {
 	for line := range strings.Lines(text) {
 		fmt.Fprintf(d.out, "    %s\n", strings.TrimRight(line, "\n"))

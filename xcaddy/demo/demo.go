@@ -25,7 +25,7 @@ const (
 	prefix    = "proxyauth:"
 )
 
-// demo is everything that runs, and where its files are.
+// demo is the programs that run, and where their files are.
 type demo struct {
 	out  io.Writer
 	root string // of the repository
@@ -62,19 +62,20 @@ func (d *demo) say(format string, args ...any) {
 
 // up starts everything, in the order in which one part needs the other.
 func (d *demo) up(ctx context.Context) error {
-	for _, step := range []struct {
+	steps := []struct {
 		what string
 		do   func(context.Context) error
 	}{
-		{"Looking for the programs; what is missing is built once, which takes minutes", d.findPrograms},
+		{"Looking for the programs; missing ones are built once, which takes up to ten minutes", d.findPrograms},
 		{"Starting an OpenID provider that knows alice (groups team-a and a,b) and élodie", d.startProvider},
 		{"Starting etcd and a kube-apiserver; it has no OIDC flag and trusts the proxy's certificate as its front proxy", d.startCluster},
-		{"Writing what the proxy is told: a ProxyKubeApi, the CA of the apiserver, the front-proxy certificate", d.writeManifests},
+		{"Writing the proxy's directory: a ProxyKubeApi, the CA of the apiserver, the front-proxy certificate", d.writeManifests},
 		{"Starting the proxy: bin/caddy run --config Caddyfile.examples/demo.Caddyfile", d.startProxy},
-		{"Giving rights to names with the prefix: kubectl apply -f xcaddy/demo/manifests/rbac.yaml", d.grantRights},
+		{"Giving rights to names with the proxy's prefix: kubectl apply -f xcaddy/demo/manifests/rbac.yaml", d.grantRights},
 		{"Writing a kubeconfig; it holds no secret, kubectl logs in through an exec plugin", d.writeKubeconfig},
-	} {
-		d.say("%s", step.what)
+	}
+	for i, step := range steps {
+		d.say("[%d/%d] %s", i+1, len(steps), step.what)
 		start := time.Now()
 		if err := step.do(ctx); err != nil {
 			return err
@@ -84,7 +85,7 @@ func (d *demo) up(ctx context.Context) error {
 	return nil
 }
 
-// findPrograms builds what the cache and bin/ lack.
+// findPrograms builds the programs that are in neither the cache nor bin/.
 func (d *demo) findPrograms(ctx context.Context) error {
 	var err error
 	if d.root, err = realtools.RepoRoot(); err != nil {
@@ -175,7 +176,7 @@ func (d *demo) startProxy(ctx context.Context) error {
 	})
 }
 
-// isReady asks what a kubelet would ask.
+// isReady asks for /readyz, as a kubelet would.
 func (d *demo) isReady(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.health+"/readyz", nil)
 	if err != nil {
@@ -209,14 +210,14 @@ func (d *demo) poll(ctx context.Context, what string, f func() error) error {
 	}
 }
 
-// lastWords shows why a step may have failed.
-func (d *demo) lastWords() {
+// showLog shows why a step may have failed.
+func (d *demo) showLog() {
 	if d.proxy != nil {
 		fmt.Fprintf(d.out, "The last lines of the proxy:\n%s\n", d.proxy.LogTail(15))
 	}
 }
 
-// endLimit is what the proxy gets to end: its grace period and some more.
+// endLimit is how long the proxy may take to end: its grace period and some more.
 const endLimit = 10 * time.Second
 
 // cleanUp ends what runs, by its process id, and removes the folder.

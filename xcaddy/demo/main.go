@@ -61,11 +61,11 @@ func demonstrate(ctx context.Context, out io.Writer, once bool) int {
 	}
 	switch {
 	case ctx.Err() != nil:
-		d.say("Told to end before it was up.")
+		d.say("Interrupted before everything was up.")
 		return exitInterrupted
 	case err != nil:
 		fmt.Fprintf(out, "\nFAILED: %v\n", err)
-		d.lastWords()
+		d.showLog()
 		return 1
 	case once:
 		fmt.Fprintln(out, "\nAll checks passed.")
@@ -74,7 +74,7 @@ func demonstrate(ctx context.Context, out io.Writer, once bool) int {
 	d.suggest()
 	if err := d.wait(ctx); err != nil {
 		fmt.Fprintf(out, "\nFAILED: %v\n", err)
-		d.lastWords()
+		d.showLog()
 		return 1
 	}
 	return 0
