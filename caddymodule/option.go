@@ -31,14 +31,14 @@ type option struct {
 }
 
 // value is where an option's value comes from and goes to.
-type value interface {
+type value struct {
 	// given returns what the configuration has, nothing when it is absent.
-	given() []string
+	given func() []string
 	// set stores the arguments of the Caddyfile, an environment variable or a
 	// default in the module's field.
-	set(args []string) error
+	set func(args []string) error
 	// use converts the module's field to what the program works with.
-	use() error
+	use func() error
 }
 
 // check judges the values of an option. The name is the one to blame: that of
@@ -135,7 +135,7 @@ func fillOptions(options []option) error {
 		switch {
 		case o.block != nil:
 			errs = append(errs, fillOptions(o.block.table()))
-		case o.value != nil:
+		case !o.planned:
 			errs = append(errs, o.fill())
 		}
 	}
@@ -182,115 +182,81 @@ func single(args []string) (string, error) {
 	return args[0], nil
 }
 
-// textValue is a string. What is used of it may be nil.
-type textValue[S ~string] struct {
-	field *string
-	used  *S
-}
-
-func asText[S ~string](field *string, used *S) value { return textValue[S]{field, used} }
-
-func (v textValue[S]) given() []string {
-	if *v.field == "" {
+// asText is one string. Nothing is used of it when used is nil.
+func asText[S ~string](field *string, used *S) value {
+	return ofString(field, func() error {
+		if used != nil {
+			*used = S(*field)
+		}
 		return nil
-	}
-	return []string{*v.field}
+	})
 }
 
-func (v textValue[S]) set(args []string) (err error) {
-	*v.field, err = single(args)
-	return err
-}
-
-func (v textValue[S]) use() error {
-	if v.used != nil {
-		*v.used = S(*v.field)
-	}
-	return nil
-}
-
-// switchValue is `on` or `off`.
-type switchValue struct {
-	textValue[string]
-	on *bool
-}
-
+// asOnOff is `on` or `off`.
 func asOnOff(field *string, used *bool) value {
-	return switchValue{textValue[string]{field: field}, used}
-}
-
-func (v switchValue) use() error {
-	*v.on = *v.field == "on"
-	return nil
-}
-
-// setValue is a set of strings: their order and repetitions mean nothing.
-type setValue[S ~string] struct {
-	field *[]string
-	used  *[]S
-}
-
-func asSet[S ~string](field *[]string, used *[]S) value { return setValue[S]{field, used} }
-
-func (v setValue[S]) given() []string { return *v.field }
-
-func (v setValue[S]) set(args []string) error {
-	if len(args) == 0 {
-		return errArguments
-	}
-	*v.field = args
-	return nil
-}
-
-func (v setValue[S]) use() error {
-	*v.used = nil
-	for _, text := range slices.Compact(slices.Sorted(slices.Values(*v.field))) {
-		*v.used = append(*v.used, S(text))
-	}
-	return nil
-}
-
-// durationValue is a duration of at least so much.
-type durationValue struct {
-	field *Duration
-	used  *time.Duration
-	least time.Duration
-}
-
-func asDuration(field *Duration, used *time.Duration, least time.Duration) value {
-	return durationValue{field, used, least}
-}
-
-func (v durationValue) given() []string {
-	if *v.field == "" {
+	return ofString(field, func() error {
+		*used = *field == "on"
 		return nil
-	}
-	return []string{string(*v.field)}
+	})
 }
 
-func (v durationValue) set(args []string) error {
-	text, err := single(args)
-	if err != nil {
-		return err
+// asSet is a list of strings whose order and repetitions mean nothing.
+func asSet[S ~string](field *[]string, used *[]S) value {
+	return value{
+		given: func() []string { return *field },
+		set: func(args []string) error {
+			if len(args) == 0 {
+				return errArguments
+			}
+			*field = args
+			return nil
+		},
+		use: func() error {
+			*used = nil
+			for _, text := range slices.Compact(slices.Sorted(slices.Values(*field))) {
+				*used = append(*used, S(text))
+			}
+			return nil
+		},
 	}
-	d, err := parseDuration(text, "seconds")
-	if err != nil {
-		return err
-	}
-	*v.field = Duration(d.String())
-	return nil
 }
 
-func (v durationValue) use() error {
-	d, err := parseDuration(string(*v.field), "nanoseconds")
-	if err != nil {
+// asDuration is a duration of at least so much.
+func asDuration(field *Duration, used *time.Duration, least time.Duration) value {
+	v := ofString((*string)(field), func() error {
+		d, err := parseDuration(string(*field), "nanoseconds")
+		if err == nil && d < least {
+			err = fmt.Errorf("%s is shorter than %s", d, least)
+		}
+		*used = d
+		return err
+	})
+	v.set = func(args []string) error {
+		text, err := single(args)
+		if err != nil {
+			return err
+		}
+		d, err := parseDuration(text, "seconds")
+		*field = Duration(d.String())
 		return err
 	}
-	if d < v.least {
-		return fmt.Errorf("%s is shorter than %s", d, v.least)
+	return v
+}
+
+func ofString(field *string, use func() error) value {
+	return value{
+		given: func() []string {
+			if *field == "" {
+				return nil
+			}
+			return []string{*field}
+		},
+		set: func(args []string) (err error) {
+			*field, err = single(args)
+			return err
+		},
+		use: use,
 	}
-	*v.used = d
-	return nil
 }
 
 // oneOf accepts only these values.
