@@ -30,8 +30,8 @@ var process = serving.NewProcess(liveLog(), clientIP)
 // change to a cluster needs a reload.
 type App struct {
 	// Read the objects from a Kubernetes API, the hub, and write their status
-	// and Events there. While the hub is away everything goes on from what was
-	// last read; a process that starts meanwhile is not ready. Exactly one of
+	// and Events there. While the hub cannot be reached, clusters are served as
+	// they were last read; a process that starts meanwhile is not ready. Exactly one of
 	// `kubernetes` and `directory` must be set.
 	Kubernetes *KubernetesSource `json:"kubernetes,omitempty"`
 
@@ -51,11 +51,11 @@ type App struct {
 	// must be among them. Default: `["Passthrough"]`.
 	AllowedModes []string `json:"allowed_modes,omitempty"`
 
-	// What happens to a token of an OidcProvider whose audience is not this
-	// cluster's, or cannot be found out: `enforce` refuses it, `warn` accepts
-	// it with a log line a minute and counts it, `off` accepts it.
-	// JwtAuthenticators always holds its audiences; FrontProxy is closed
-	// unless this is `enforce`. Default: the environment variable
+	// What happens to a token of an OidcProvider that is for another audience
+	// than this cluster's, or for an audience that cannot be determined:
+	// `enforce` refuses it, `warn` accepts it, counts it and logs it once a
+	// minute, `off` accepts it. JwtAuthenticators always checks the audience.
+	// A cluster in FrontProxy is closed unless this is `enforce`. Default: the environment variable
 	// OIDC_AUDIENCE_VALIDATION, else `enforce`.
 	AudienceValidation string `json:"audience_validation,omitempty"`
 
@@ -65,8 +65,8 @@ type App struct {
 	// right to impersonate. Default: `strip`.
 	Impersonation string `json:"impersonation,omitempty"`
 
-	// Whether cookies pass, `on` or `off`; they only ever do in the host form.
-	// Default: `off`.
+	// Whether cookies of clients and apiservers pass: `on` or `off`. In the path
+	// form they never do. Default: `off`.
 	ProxyCookies string `json:"proxy_cookies,omitempty"`
 
 	// Namespaces whose Secrets and ConfigMaps an object of any namespace
@@ -74,24 +74,24 @@ type App struct {
 	ReferenceNamespaces []string `json:"reference_namespaces,omitempty"`
 
 	// How long a CA or client certificate that is read from the hub by name is
-	// used before it is read again; over 45s counts as 45s. A directory is
-	// watched as a whole, so this has no effect with it. Default: the
+	// used before it is read again, at most 45s. It has no effect with a
+	// directory, which is watched as a whole. Default: the
 	// environment variable PROXY_UPSTREAM_CLIENT_TTL, else 300s.
 	UpstreamClientTTL Duration `json:"upstream_client_ttl,omitempty"`
 
 	// How long the answer of an identity provider (userinfo, introspection) or
 	// of an apiserver about a token may be used again, never beyond the end of
-	// the token: for so long a revoked token goes on. JwtAuthenticators asks
-	// for no such answer. Default: the environment variable
+	// the token. A revoked token is accepted for that long. JwtAuthenticators
+	// needs no such answer. Default: the environment variable
 	// OIDC_TOKEN_CACHE_TTL, else 30s.
 	TokenCacheTTL Duration `json:"token_cache_ttl,omitempty"`
 
-	// How often each apiserver is asked whether it answers, and whether it
-	// honours the proxy, at least 1s. The leader asks. Default: 60s.
+	// How often the leader asks each apiserver whether it answers and whether it
+	// honours the proxy, at least 1s. Default: 60s.
 	ProbeInterval Duration `json:"probe_interval,omitempty"`
 
 	// The base of the server URLs in kubeconfigs, or a template with
-	// `{namespace}` and `{name}`. Kubeconfigs are not made by this version.
+	// `{namespace}` and `{name}`. This version makes no kubeconfigs.
 	PublicURL string `json:"public_url,omitempty"`
 
 	// A file with the CA of `public_url`, when it is not a public one.

@@ -4,14 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/certmagic"
-	"go.uber.org/zap"
-	"golang.org/x/time/rate"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/servingcert"
 )
 
@@ -33,24 +31,8 @@ type CertGetter struct {
 	// The Secret's name. Required.
 	Secret string `json:"secret"`
 
-	app     *App
-	poolKey string
-	serving *servingCertificate
+	certificate *serving.Certificate
 }
-
-// servingCertificates holds, by namespace and name, what the configurations of
-// this process serve, so that a reload keeps the last good certificate.
-var servingCertificates = caddy.NewUsagePool()
-
-type servingCertificate struct {
-	*servingcert.Holder
-	logger *zap.Logger
-	// failures limits how often handshakes that fail are logged.
-	failures rate.Sometimes
-}
-
-// Destruct does nothing: nothing runs.
-func (*servingCertificate) Destruct() error { return nil }
 
 // CaddyModule returns the Caddy module information.
 func (CertGetter) CaddyModule() caddy.ModuleInfo {
@@ -70,20 +52,8 @@ func (g *CertGetter) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return fmt.Errorf("get_certificate proxyauth: %w", err)
 	}
-	g.app = app
-	if source, ok := app.runtime.Source().(interface{ Follow(name string) }); ok {
-		source.Follow(g.Secret)
-	}
-	key := app.runtime.Options().Namespace + "/" + g.Secret
-	value, _, err := servingCertificates.LoadOrNew(key, func() (caddy.Destructor, error) {
-		logger := zap.New(process.Log).Named("proxyauth.certificate").With(zap.String("secret", key))
-		return &servingCertificate{Holder: servingcert.New(logger), logger: logger, failures: rate.Sometimes{Interval: time.Minute}}, nil
-	})
-	if err != nil {
-		return err
-	}
-	g.poolKey, g.serving = key, value.(*servingCertificate)
-	return nil
+	g.certificate, err = app.runtime.ServeCertificate(g.Secret)
+	return err
 }
 
 // Validate checks the name.
@@ -91,11 +61,10 @@ func (g *CertGetter) Validate() error { return servingcert.CheckName(g.Secret) }
 
 // Cleanup runs after a failed Provision too.
 func (g *CertGetter) Cleanup() error {
-	if g.poolKey == "" {
-		return nil
+	if g.certificate != nil {
+		g.certificate.Release()
 	}
-	_, err := servingCertificates.Delete(g.poolKey)
-	return err
+	return nil
 }
 
 // GetCertificate implements certmagic.Manager. It never returns neither certificate
@@ -103,16 +72,7 @@ func (g *CertGetter) Cleanup() error {
 // then ask a public CA for a certificate for any name that a client sends. After
 // an error certmagic asks the policy's other managers.
 func (g *CertGetter) GetCertificate(_ context.Context, hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	runtime := g.app.runtime
-	cert, err := g.serving.Certificate(runtime.Source().Secret(runtime.Options().Namespace, g.Secret))
-	if err != nil {
-		g.serving.failures.Do(func() { g.serving.logger.Error("handshakes fail for want of a certificate", zap.Error(err)) })
-		return nil, fmt.Errorf("the Secret %s gives no certificate: %w", g.poolKey, err)
-	}
-	if hello.ServerName != "" && cert.Leaf.VerifyHostname(hello.ServerName) != nil {
-		return nil, fmt.Errorf("the certificate of the Secret %s is not for that name", g.poolKey)
-	}
-	return cert, nil
+	return g.certificate.For(hello.ServerName)
 }
 
 // UnmarshalCaddyfile reads `get_certificate proxyauth <secret>`.

@@ -115,7 +115,7 @@ func TestCertGetterReload(t *testing.T) {
 	// The context of the first configuration ends with the reload, and with it
 	// the first manager: the second has to be there before, as in a reload.
 	empty := t.TempDir()
-	held, _, err := servingCertificates.LoadOrNew("proxyauth/k8s-tls", nil)
+	held, err := process.Current().ServeCertificate("k8s-tls")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,14 +123,12 @@ func TestCertGetterReload(t *testing.T) {
 	if err != nil || second != first {
 		t.Errorf("%v, %v", second, err)
 	}
-	if _, err := servingCertificates.Delete("proxyauth/k8s-tls"); err != nil || held == nil {
-		t.Error(err)
-	}
+	held.Release()
 	if err := caddy.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if count, ok := servingCertificates.References("proxyauth/k8s-tls"); ok {
-		t.Errorf("%d references are left", count)
+	if n := process.Certificates(); n != 0 {
+		t.Errorf("%d certificates are still in use", n)
 	}
 }
 

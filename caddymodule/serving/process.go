@@ -23,8 +23,10 @@ type Process struct {
 
 	runtimes  pool[*Runtime]
 	elections pool[*election]
-	streams   *streamGroups
-	shutdown  shutdown
+	// certificates are the proxy's own, by the names of their Secrets.
+	certificates pool[*sharedCertificate]
+	streams      *streamGroups
+	shutdown     shutdown
 	// unknown counts the requests that no cluster served: the names in them are
 	// the client's to choose.
 	unknown requestCounts

@@ -95,12 +95,6 @@ func newRuntime(p *Process, o Options) (*Runtime, error) {
 	return rt, nil
 }
 
-// Options are the options the runtime was made of.
-func (rt *Runtime) Options() Options { return rt.options }
-
-// Source is where the objects come from.
-func (rt *Runtime) Source() k8swatch.Source { return rt.source }
-
 // Metrics are those of the process.
 func (rt *Runtime) Metrics() *Metrics { return rt.process.Metrics }
 
