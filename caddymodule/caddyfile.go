@@ -31,29 +31,8 @@ func init() {
 	}
 }
 
-// parseGlobalOption parses the global option:
-//
-//	proxyauth {
-//	    kubernetes {
-//	        kubeconfig       <path>
-//	        watch_namespaces <namespaces...>
-//	        leader_election  <lease>|off
-//	    }
-//	    directory            <path>
-//	    namespace            <namespace>
-//	    allowed_modes        Passthrough [FrontProxy]
-//	    audience_validation  enforce|warn|off
-//	    impersonation        strip|deny|forward
-//	    proxy_cookies        on|off
-//	    reference_namespaces <namespaces...>
-//	    upstream_client_ttl  <duration>
-//	    token_cache_ttl      <duration>
-//	    probe_interval       <duration>
-//	    public_url           <url>
-//	    public_ca            <file>
-//	}
-//
-// Exactly one of kubernetes, whose block may be left out, and directory is given.
+// parseGlobalOption parses the global option proxyauth, a block with the options
+// of App.table. Caddyfile.examples/options.Caddyfile has them all.
 func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	if existing != nil {
 		d.Next() // so that the error names the line

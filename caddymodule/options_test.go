@@ -77,8 +77,10 @@ func TestOptions(t *testing.T) {
 }
 
 func clearEnv(t *testing.T) {
-	for _, k := range []string{"POD_NAMESPACE", "OIDC_AUDIENCE_VALIDATION", "PROXY_UPSTREAM_CLIENT_TTL", "OIDC_TOKEN_CACHE_TTL"} {
-		t.Setenv(k, "")
+	for _, o := range tables() {
+		if o.variable != "" {
+			t.Setenv(o.variable, "")
+		}
 	}
 }
 
