@@ -24,6 +24,9 @@ type option struct {
 	// variable is the environment variable that is read when the option is
 	// absent, and fallback is the default, as a Caddyfile would have it.
 	variable, fallback string
+	// values says in the reference what the option can be, and otherwise what holds
+	// when it is absent, if that is not the fallback.
+	values, otherwise string
 	// block is set instead of value for an option that is a block { }.
 	block *block
 	// planned marks an option of a later version, which this one refuses.

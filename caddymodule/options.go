@@ -31,56 +31,77 @@ const (
 // names. The values to use go to o, and to fields of the app where they belong
 // to this configuration alone.
 //
-// A new option is a field of App with its documentation, a row here, a row in
-// docs/reference.md, and its use. Tests hold the three lists to each other.
+// A new option is a field of App with its documentation, a row here, a line in
+// Caddyfile.examples/options.Caddyfile, and its use. Tests hold the three lists
+// to each other; `go test ./caddymodule -run Reference -update` writes the rows
+// of docs/reference.md.
 func (a *App) table(o *serving.Options) []option {
 	return []option{
 		{
 			name: "allowed_modes", value: asSet(&a.AllowedModes, &o.AllowedModes), check: checkModes,
 			fallback: string(v1.ModePassthrough),
+			values:   "`Passthrough`, which must be there, `FrontProxy`",
 		},
 		{
 			name: "audience_validation", value: asText(&a.AudienceValidation, &o.AudienceValidation),
 			check:    oneOf(audienceEnforce, audienceWarn, audienceOff),
 			variable: "OIDC_AUDIENCE_VALIDATION", fallback: audienceEnforce,
+			values: "`enforce`, `warn`, `off` (AUTH-7)",
 		},
 		{name: "denied_targets", planned: true},
-		{name: "directory", value: asText(&a.Directory, &o.Directory)},
+		{
+			name: "directory", value: asText(&a.Directory, &o.Directory),
+			values: "folder; exactly one of `kubernetes` and `directory` is set",
+		},
 		{name: "disable_validation", planned: true},
 		{
 			name: "impersonation", value: asText(&a.Impersonation, &a.impersonation),
 			check:    oneOf(string(request.ImpersonationStrip), string(request.ImpersonationDeny), string(request.ImpersonationForward)),
 			fallback: string(request.ImpersonationStrip),
+			values:   "`strip`, `deny`, `forward` (ID-6)",
 		},
-		{name: "kubernetes", block: &block{
-			open: func() []option {
-				a.Kubernetes = new(KubernetesSource)
-				return a.kubernetesTable(o)
+		{
+			name: "kubernetes", values: "the objects are in a Kubernetes API; the next three go into its block",
+			block: &block{
+				open: func() []option {
+					a.Kubernetes = new(KubernetesSource)
+					return a.kubernetesTable(o)
+				},
+				table: func() []option { return a.kubernetesTable(o) },
 			},
-			table: func() []option { return a.kubernetesTable(o) },
-		}},
+		},
 		namespaceOption(&a.Namespace, &o.Namespace),
 		{name: "portal", planned: true},
 		{
 			// The minimum keeps a typing error (`1ms`) from flooding the apiservers.
 			name: "probe_interval", value: asDuration(&a.ProbeInterval, &o.ProbeInterval, time.Second),
 			fallback: "60s",
+			values:   "duration, 1 s at least (TRUST-1)",
 		},
-		{name: "proxy_cookies", value: asOnOff(&a.ProxyCookies, &a.keepCookies), check: oneOf("on", "off"), fallback: "off"},
-		{name: "public_ca", value: asText[string](&a.PublicCA, nil)},
-		{name: "public_url", value: asText[string](&a.PublicURL, nil), check: checkPublicURL},
+		{
+			name: "proxy_cookies", value: asOnOff(&a.ProxyCookies, &a.keepCookies), check: oneOf("on", "off"), fallback: "off",
+			values: "`on`, `off` (ID-5)",
+		},
+		{name: "public_ca", value: asText[string](&a.PublicCA, nil), values: "file; without effect in this version"},
+		{
+			name: "public_url", value: asText[string](&a.PublicURL, nil), check: checkPublicURL,
+			values: "https URL, or a template with `{namespace}` and `{name}`; without effect in this version",
+		},
 		{name: "redis", planned: true},
 		{
 			name: "reference_namespaces", value: asSet(&a.ReferenceNamespaces, &o.ReferenceNamespaces),
-			check: namespaces("namespace"),
+			check:  namespaces("namespace"),
+			values: "namespaces that API-4 opens", otherwise: "none",
 		},
 		{
 			name: "token_cache_ttl", value: asDuration(&a.TokenCacheTTL, &o.TokenCacheTTL, minTTL),
 			variable: "OIDC_TOKEN_CACHE_TTL", fallback: "30s",
+			values: "duration (AUTH-12)",
 		},
 		{
 			name: "upstream_client_ttl", value: asDuration(&a.UpstreamClientTTL, &o.UpstreamClientTTL, minTTL),
 			variable: "PROXY_UPSTREAM_CLIENT_TTL", fallback: "300s",
+			values: "duration (CERT-8); over 45 s counts as 45 s, without effect with a directory",
 		},
 		{name: "vault", planned: true},
 	}
@@ -94,15 +115,20 @@ func (a *App) kubernetesTable(o *serving.Options) []option {
 	given, used := a.Kubernetes, new(serving.HubOptions)
 	o.Kubernetes = used
 	return []option{
-		{name: "kubeconfig", value: asText(&given.Kubeconfig, &used.Kubeconfig)},
+		{
+			name: "kubeconfig", value: asText(&given.Kubeconfig, &used.Kubeconfig),
+			values: "file", otherwise: "the pod's ServiceAccount, else the files of `KUBECONFIG`",
+		},
 		{
 			name: "watch_namespaces", value: asSet(&given.WatchNamespaces, &used.WatchNamespaces),
-			check: namespaces("kubernetes watch_namespaces"),
+			check:  namespaces("kubernetes watch_namespaces"),
+			values: "namespaces whose objects are served", otherwise: "all",
 		},
 		{
 			name: "leader_election", value: asText(&given.LeaderElection, &used.LeaderElection),
 			check:    kubernetesNames("kubernetes leader_election", validation.IsDNS1123Subdomain),
 			fallback: "proxyauthk8s",
+			values:   "name of the Lease; `off`: this process acts as the leader",
 		},
 		{name: "object_selector", planned: true},
 	}
@@ -162,6 +188,7 @@ func namespaceOption(field, used *string) option {
 	return option{
 		name: "namespace", value: asText(field, used), check: namespaces("namespace"),
 		variable: "POD_NAMESPACE", fallback: podNamespace(),
+		values: "the proxy's own", otherwise: "the pod's, else `proxyauth`",
 	}
 }
 

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -9,69 +10,68 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
 )
 
-// optionRow is a row of the table of section 15.
-type optionRow struct{ fallback, variable string }
-
-// referenceOptions reads that table: the code spans of its cells.
-func referenceOptions(t *testing.T) map[string]optionRow {
-	t.Helper()
-	page, err := os.ReadFile(filepath.Join("..", "docs", "reference.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(page), "\n| option | values | default | environment |\n")
-	section, _, _ = strings.Cut(section, "\n\n")
-	rows := map[string]optionRow{}
-	for line := range strings.Lines(section) {
-		cells := strings.Split(strings.Trim(line, "| \n"), " |")
-		if strings.HasPrefix(line, "|---") {
-			continue
-		}
-		var texts []string
-		for _, cell := range append(cells, "", "")[:4] {
-			texts = append(texts, strings.TrimSpace(cell))
-		}
-		rows[strings.Trim(texts[0], "`")] = optionRow{fallback: texts[2], variable: strings.Trim(texts[3], "`")}
-	}
-	return rows
-}
-
-// tables are those of the app and of its blocks.
-func tables() []option {
-	var o serving.Options
-	all := (&App{}).table(&o)
-	for _, row := range all {
-		if row.block != nil {
-			all = append(all, row.block.open()...)
+// tables are the options of the app, those of a block behind the block.
+func tables() (all []option) {
+	for _, o := range new(App).table(new(serving.Options)) {
+		all = append(all, o)
+		if o.block != nil {
+			all = append(all, o.block.open()...)
 		}
 	}
 	return all
 }
 
-// Section 15: the table of the reference has the options of the tables, with
-// their defaults and environment variables.
+// Section 15: the rows of the reference are those of the tables. -update writes
+// them.
 func TestReferenceOptions(t *testing.T) {
-	told := referenceOptions(t)
+	const header = "\n| option | values | default | environment |\n|---|---|---|---|\n"
+	file := filepath.Join("..", "docs", "reference.md")
+	page, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, section, found := strings.Cut(string(page), header)
+	rows, after, _ := strings.Cut(section, "\n\n")
+	if !found {
+		t.Fatal("the reference has no table of options")
+	}
+	var want strings.Builder
 	for _, o := range tables() {
-		row, ok := told[o.name]
-		delete(told, o.name)
-		switch {
-		case ok == o.planned:
-			t.Errorf("%s: in the reference %t, planned for a later version %t", o.name, ok, o.planned)
-		case o.fallback != "" && !strings.HasSuffix(row.fallback, "`"+o.fallback+"`"):
-			t.Errorf("the default of %s is %s, not %s", o.name, o.fallback, row.fallback)
-		case o.variable != row.variable && o.name != "kubeconfig": // client-go reads KUBECONFIG
-			t.Errorf("the variable of %s is %q, not %q", o.name, o.variable, row.variable)
+		if o.planned {
+			if !strings.Contains(after, "`"+o.name+"`") {
+				t.Errorf("the reference does not say that %s is not in this version", o.name)
+			}
+			continue
 		}
+		want.WriteString("|")
+		for _, cell := range []string{span(o.name), o.values, cmp.Or(o.otherwise, span(o.fallback)), span(o.variable)} {
+			want.WriteString(strings.TrimRight(" "+cell, " ") + " |")
+		}
+		want.WriteString("\n")
 	}
-	for name := range told {
-		t.Errorf("the reference has the option %s, which does not exist", name)
+	table := strings.TrimSuffix(want.String(), "\n")
+	if *updateGolden {
+		if err := os.WriteFile(file, []byte(before+header+table+"\n\n"+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
 	}
+	if diff := gocmp.Diff(table, rows); diff != "" {
+		t.Errorf("-table +reference (-update writes it):\n%s", diff)
+	}
+}
+
+// span is text as code in Markdown.
+func span(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "`" + text + "`"
 }
 
 // An option has the same name in the Caddyfile and in JSON.
@@ -92,7 +92,7 @@ func TestOptionsHaveJSONFields(t *testing.T) {
 	}
 	slices.Sort(fields)
 	slices.Sort(rows)
-	if diff := cmp.Diff(fields, rows); diff != "" {
+	if diff := gocmp.Diff(fields, rows); diff != "" {
 		t.Errorf("-fields +rows:\n%s", diff)
 	}
 }
