@@ -18,7 +18,7 @@
 // one its URL names, or to learn a credential from an answer, a log line or a
 // metric. The author of a ProxyKubeApi is trusted with their own apiserver only:
 // nothing in the object may choose another cluster's certificate. An apiserver
-// that misbehaves must not harm another cluster. Whatever cannot be decided is
-// refused with a clear message: there is no fallback from one upstream mode to
+// that misbehaves must not harm another cluster. A request that cannot be decided
+// is refused with a clear message: there is no fallback from one upstream mode to
 // another.
 package caddymodule

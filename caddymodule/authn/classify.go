@@ -31,12 +31,12 @@ const (
 
 // classify tells what a bearer is, and the issuer of those that name one.
 //
-// The parts of a token are looked at twice. A look that forgives every
-// spelling of base64 and JSON finds out whether anybody could take the token
-// for JOSE; the other demands the one spelling of the standards. A token that
-// passes the first only is malformed, never opaque: the token of another
-// issuer must not be passed on because a letter of it is wrong. For the same
-// reason iss in other letters counts against a token, a second one too.
+// The parts of a token are read twice. A tolerant reading, which accepts every
+// spelling of base64 and JSON, finds out whether any server could take the token
+// for JOSE. A strict reading demands the one spelling of the standards. A token
+// that passes only the tolerant reading is malformed, never opaque: a token of
+// another issuer must not be sent on because one of its letters is wrong. For the
+// same reason iss in other letters, or a second iss, refuses a token.
 func classify(token string) (kind, string) {
 	if !idp.IsBearer(token) {
 		return malformed, ""
@@ -104,8 +104,8 @@ func classifyJWE(header claims.Claims) (kind, string) {
 	return encrypted, issuer
 }
 
-// resemblesJSON reports whether somebody could read a part of a token as a
-// JSON object: either alphabet of base64, padded or not, with blanks or a
+// resemblesJSON reports whether any server could read a part of a token as a JSON
+// object: either alphabet of base64, padded or not, with blanks or a
 // byte order mark in front, and broken further on. Random bytes look like
 // this once in 60,000 times. An object without members is of no concern.
 func resemblesJSON(part string) bool {

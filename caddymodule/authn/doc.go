@@ -1,56 +1,53 @@
-// Package authn finds out who sent a request: it takes the bearer out of the
-// headers and has an Authenticator turn it into an identity.Identity.
+// Package authn authenticates requests: it takes the bearer out of the headers, and
+// a Validator turns it into an identity.Identity.
 //
 // # Why it exists
 //
-// kube-apiserver has an OIDC authenticator of its own. Its validation and its
-// CEL packages are used here, the authenticator is not: it fetches a URL that
-// the token names, asks the provider again for every unknown key id, lets an
-// empty name through behind a prefix and accepts more spellings of a claim
-// than one. The table below lists every difference.
+// kube-apiserver has an OIDC authenticator of its own. This package uses its
+// validation and its CEL packages, but not the authenticator. That one fetches a
+// URL that the token names, asks the provider again for every unknown key id,
+// accepts an empty name behind a prefix, and accepts several spellings of a claim.
+// The table below lists every difference.
 //
 // # Threat model
 //
-//   - A client writes any bytes as a token. They are looked at in order of
-//     cost: shape, algorithm, iss, aud and exp unverified, then the signature,
-//     and only then everything else. What fails early fills no cache and
-//     reaches no provider; what needs the provider is limited per issuer,
-//     whatever the number of tokens. No input panics, and a panic all the
-//     same refuses one token.
-//   - Whoever writes names and groups in the provider's directory chooses the
-//     values of claims, perhaps the names of some. A payload that two parsers
-//     could read differently is refused: text that is not Unicode, half a
-//     surrogate pair, a name twice. ISS is never taken for iss.
+//   - A client writes any bytes as a token. Checks run in the order of their cost:
+//     shape, algorithm, iss, aud and exp unverified, then the signature, and only
+//     then everything else. A token that fails early fills no cache and reaches no
+//     provider. Calls of a provider are limited per issuer, whatever the number of
+//     tokens. A panic over a token refuses that token and ends nothing else.
+//   - The administrators of the provider choose the values of claims, and perhaps
+//     the names of some. A payload that two parsers could read differently is
+//     refused: text that is not Unicode, half a surrogate pair, a name twice. ISS is
+//     never taken for iss.
 //   - The author of a ProxyKubeApi names the provider, so the provider is not
-//     trusted either: https only, no redirect, bounded in bytes and time, at
-//     most 100 keys. Nothing it writes comes back in an
-//     error or notice. It can say who its own users are, and nothing else: it
-//     shares no cache entry with another configuration.
-//   - A token is worth as much to whoever is asked about it as to its owner. It
-//     is classified first, and shown to the provider it is from and nobody
-//     else; what looks like JOSE and can be read in two ways is shown to
-//     nobody, and so is a JWT that is expired, for another audience, or not
-//     signed by the provider. Package idp bounds what is asked, so that a
-//     flood of random tokens is none for the provider.
-//   - With Kubernetes the target of the cluster is the one who is asked, and gets
-//     every bearer that is well formed, as it does from the relay. What it says
-//     counts for the cluster and the connection that it was asked over.
-//   - What expressions make of a token is bounded: in what they may cost, in
-//     how many are run at once, per cluster and in all, and in the size of the
-//     identity (64 KiB, 1024 values; beyond that TooLarge, a 403). So are the
-//     signatures checked at once per key set, the keys a token is tried
-//     against, and what tokens hold that wait for one issuer (16 MiB, a quarter
-//     of it per authenticator; none that can be judged with the keys at hand).
-//   - A bearer is shown to whoever it may be for, and to nobody else. With an
-//     exchange (Exchanging) that is decided before anybody sees it, by what it
-//     is: a token that names an issuer, or might be read as if it did, never
-//     reaches the endpoint of the exchange, which the author of a ProxyKubeApi
-//     wrote. What an exchange gives is trusted no more than what a client
+//     trusted either. It is asked over https only, without redirects, within bounds
+//     of bytes and time, and for 100 keys at most. No error and no notice holds its
+//     text. It decides about its own users and about nothing else: it shares no
+//     cache entry with another configuration.
+//   - A server that is asked about a token could use the token. So a token is
+//     classified first, and sent to the provider that issued it and to no other
+//     server. A token that looks like JOSE and can be read in two ways is sent
+//     nowhere. Nor is a JWT that is expired, for another audience, or not signed by
+//     the provider. Package idp bounds the calls, so that a flood of random tokens
+//     does not flood the provider.
+//   - With Kubernetes the target of the cluster is asked, and gets every well-formed
+//     bearer, as it does from the relay. Its answer counts for this cluster and for
+//     the connection that carried the question.
+//   - Expressions have bounds: their cost, how many run at once, per cluster and in
+//     all, and the size of the identity that they make (64 KiB, 1024 values; beyond
+//     that TooLarge, a 403). So have signatures: how many are checked at once per key
+//     set, and how many keys a token is tried against. Tokens that wait for one
+//     issuer hold 16 MiB at most, and a quarter of it per authenticator. A token that
+//     can be judged with the keys at hand does not wait.
+//   - With a token exchange the bearer itself decides where it may go, before it is
+//     sent anywhere. A token that names an issuer, or could be read as if it did,
+//     never reaches the endpoint of the exchange, which the author of a ProxyKubeApi
+//     chose. The token that comes back is trusted no more than one that a client
 //     sends: the same validator judges it.
-//   - Credentials are secrets. Tokens are kept as digests, and no error holds
-//     a piece of one. Those that an exchange gave are kept themselves, since
-//     they are sent on: in memory, bounded, to their end or that of the
-//     configuration.
+//   - Credentials are secrets. The cache keeps digests of tokens, and no error holds
+//     a piece of a token. Tokens from an exchange are kept themselves, since the proxy
+//     sends them on: in memory, bounded, until they or the configuration end.
 //
 // # Verdicts
 //
@@ -58,13 +55,13 @@
 // be asked never makes a 401, and never fails a token that can be judged with
 // the keys at hand. The keys go on for an hour when they cannot be read
 // again; otherwise they are at most five minutes old whenever they are used.
-// A key that is withdrawn ends what was verified with it at the next read.
-// What an exchange gives is the provider's as well: a token that its maker made
-// wrong (expired, of another issuer, badly signed) is a 503, one that is for
-// somebody else, or names nobody who may enter, a 401.
+// When a key is withdrawn, the answers that were verified with it end at the next
+// read. A token from an exchange that the provider made wrong (expired, of another
+// issuer, badly signed) is a 503. A token from an exchange that is for another
+// audience, or of a user who may not enter, is a 401.
 //
-// What one cluster has the cache remember drives out nothing of another's that
-// holds no more than its part (fairLRU).
+// A cluster that fills the cache drives out no answer of a cluster that holds no
+// more than its share.
 //
 // # What an OidcProvider asks
 //

@@ -10,8 +10,8 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/claims"
 )
 
-// algorithms are the signatures that count (AUTH-4). `none` and the HMACs
-// never do: with those, whoever knows the public key could sign.
+// algorithms are the accepted signature algorithms (AUTH-4). `none` and the HMACs
+// are never among them: with these, everyone who knows the public key could sign.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512,
 	jose.PS256, jose.PS384, jose.PS512,
@@ -19,8 +19,8 @@ var algorithms = []jose.SignatureAlgorithm{
 	jose.EdDSA,
 }
 
-// What is read before anything is verified is bounded, since anybody may have
-// written it: the header, which go-jose reads several times over, to one with
+// The parts that are read before the signature is verified are bounded, since any
+// client may have written them. The header, which go-jose reads several times, has
 // room for a certificate and some dozens of members.
 const (
 	maxHeaderPart   = 4 << 10
@@ -139,8 +139,8 @@ func plainHeader(header jose.Header) bool {
 	return false
 }
 
-// claimedExpiry is the exp of a JWS that nobody here has verified, if it shows
-// one. It may shorten what is remembered, and nothing else.
+// claimedExpiry is the exp of a JWS that was not verified here, if it has one. It
+// may shorten how long an answer is remembered, and nothing else.
 func claimedExpiry(token string) (time.Time, bool) {
 	if !looksSigned(token) {
 		return time.Time{}, false

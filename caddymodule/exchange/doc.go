@@ -13,17 +13,17 @@
 //     the token endpoint alone, in the body of a POST or in its Authorization,
 //     never in a URL, by package idp: https, no redirect.
 //     No error holds a piece of either, nor of the tokens that come back.
-//   - Whoever sends a bearer chooses the subject token. It is written as one
-//     value of a form, so that no byte of it adds a parameter. An idp.Asker bounds
-//     how often bad ones are sent.
+//   - The client chooses the subject token. It is written as one value of a form, so
+//     that no byte of it adds a parameter. An idp.Asker bounds how often bad tokens
+//     are sent.
 //   - The provider is chosen by the author of a ProxyKubeApi and answers with
 //     any bytes. They are bounded, must be one JSON object that can be read in
 //     one way, and the token in it must be made of the bytes of a bearer: it
-//     may become a header. That it is a token of this cluster is not decided
-//     here: the caller validates it.
-//   - Whatever can be taken for the provider's trouble is a fault (503), also a
-//     token that is not of the kind that is forwarded. A refusal (401) is only
-//     what the provider said in the way of OAuth.
+//     may become a header. This package does not decide whether it is a token of
+//     this cluster: the caller validates it.
+//   - An answer that may be trouble of the provider is a fault (503). So is a token
+//     that is not of the kind to forward. Only an OAuth error of the provider is a
+//     refusal (401).
 //
 // # Which token is used
 //
@@ -44,14 +44,13 @@
 //	AccessToken   id_token                no, or the same   fault
 //	AccessToken   another                 any               fault
 //
-// A refresh token or a SAML assertion is never used, also when it was asked
-// for: the first would be handed to the apiserver with all it is worth, and
-// neither is a bearer. The names are read as
+// A refresh token or a SAML assertion is never used, also when it was asked for: the
+// apiserver could use the refresh token, and neither is a bearer. The names are read as
 // urn:ietf:params:oauth:token-type:access_token or bare, in any case and with
 // or without the underscore: AccessToken. In the next to last row a provider
-// says that the ID token is what it issued and gives an access token with it,
-// as Kanidm does for the opposite case; without one, what it gave is not what
-// is forwarded.
+// says that it issued an ID token, and gives an access token with it, as Kanidm does
+// for the opposite case. Without an access token, the answer has no token of the
+// kind to forward.
 //
 // # Client authentication
 //
@@ -66,8 +65,8 @@
 // invalid_request and unauthorized_client as well, since servers use these for
 // a secret that is missing where they look for it, or for too many places that
 // name a client. The method that brought a token is the first of the next
-// request. A refusal teaches nothing: it may be about the subject token, and
-// what is learnt from a stranger's token would hold for everybody's.
+// request. A refusal changes nothing: it may be about the subject token, and one
+// client's token must not decide about the method for all clients.
 //
 // This is sound: both requests go to the same endpoint under the same
 // certificate and give it the same secret, so that there is nothing to be

@@ -1,4 +1,4 @@
-// Package text makes texts that somebody else wrote fit for a message.
+// Package text makes foreign texts fit for a message.
 //
 // The author of an object, an apiserver or an identity provider chooses parts of
 // what statuses, logs, answers and terminals show. Such a text must not forge a

@@ -5,9 +5,9 @@
 //
 // Expressions are compiled and run by the packages of kube-apiserver, which
 // has one author of expressions: its own administrator. Here every author of
-// an object writes some, all of them run in one process, and what they run
-// over is written by whoever has a token. What kube-apiserver leaves open is
-// closed here; the language and the results stay its own.
+// an object writes some, all of them run in one process, and and callers write
+// the claims that they run over. This package bounds what kube-apiserver leaves
+// open. The language and the results are the same.
 //
 // # Threat model
 //

@@ -19,11 +19,10 @@ type Claims map[string]json.RawMessage
 // which of two values counts. The errors are those of strictjson.
 func Parse(payload []byte) (Claims, error) { return strictjson.Object(payload) }
 
-// Peek reads iss, aud, azp, exp and nbf of a payload whose signature is not
-// verified yet, and nothing more: to look at all of a payload that anybody may
-// have written costs a hundred times as much. A name that is spelled with
-// escapes is passed over. After the verification the caller compares with what
-// Parse reads.
+// Peek reads iss, aud, azp, exp and nbf of a payload before its signature is
+// verified, and nothing more: reading all of a payload costs a hundred times as
+// much, and any client may have written it. A name that is spelled with escapes is
+// skipped. After the verification the caller compares with the result of Parse.
 func Peek(payload []byte) (Claims, error) {
 	c := make(Claims, 5)
 	err := strictjson.EachMember(payload, func(quoted, value []byte) bool {

@@ -3,12 +3,12 @@
 //
 // # Threat model
 //
-//   - Who writes names and groups in the provider's directory chooses the values
-//     of claims, perhaps the names of some. A payload that two parsers could read
+//   - The administrators of the provider choose the values of claims, and perhaps
+//     the names of some. A payload that two parsers could read
 //     differently is refused: text that is not Unicode, half a surrogate pair, a
 //     name twice. ISS is never taken for iss.
-//   - The author of a ProxyKubeApi writes the expressions. What they make of a
-//     token is bounded: in what they may cost, in the payload that they are
+//   - The author of a ProxyKubeApi writes the expressions. Their work on a token is
+//     bounded: in their cost, in the payload that they are
 //     evaluated over, in how many tokens are evaluated at once, per cluster and in
 //     all (Turns), and in the size of the identity. An identity over the bounds is
 //     TooLarge as a whole; a part of it would be another identity (ID-2).

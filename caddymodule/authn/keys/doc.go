@@ -16,16 +16,17 @@
 //
 // # Threat model
 //
-//   - Anybody can send a token that names an issuer. An unknown key id has the keys
+//   - Every client can send a token that names an issuer. An unknown key id has the keys
 //     read again at most once a minute, a known one never. A token is tried against
-//     eight keys at most. What waits for the provider is bounded in bytes, per Set
-//     and per Handle, and so is how many signatures are verified at once. A token
+//     eight keys at most. The tokens that wait for the provider are bounded in
+//     bytes, per Set and per Handle, and so is how many signatures are verified at once. A token
 //     that can be verified with the known keys waits for no provider.
-//   - The author of a ProxyKubeApi names the provider, and others may use the same
-//     one: they share the keys, but what one of them is sent takes no room and no
-//     turn of another.
+//   - The author of a ProxyKubeApi names the provider, and other clusters may use the
+//     same provider. They share the keys, but the tokens for one cluster take no
+//     room and no turn of another.
 //   - A key set is bounded in bytes, in elements and in keys, a key in what a
 //     verification with it costs. Keys that do not belong there, private ones for
 //     example, are not read. A panic over an answer is a fault of the provider.
-//   - A key that is withdrawn ends what was verified with it at the next read.
+//   - When a key is withdrawn, the answers that were verified with it end at the next
+//     read.
 package keys

@@ -21,9 +21,9 @@ var (
 	ErrBusy = errors.New("too many tokens wait to be validated")
 )
 
-// What tokens hold that wait for the provider of a key set, or for their turn to
-// be verified, in bytes. Anybody can send tokens that name an issuer, and it may
-// take ten seconds to answer.
+// The bytes of the tokens that wait for the provider of a key set, or for their turn
+// to be verified. Any client can send tokens that name an issuer, and the provider
+// may take ten seconds to answer.
 const (
 	maxWaiting       = 16 << 20
 	maxHandleWaiting = maxWaiting / 4

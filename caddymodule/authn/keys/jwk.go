@@ -19,7 +19,7 @@ import (
 const (
 	maxKeys = 100
 	// maxTries bounds the keys a token is tried against: all that fit when it
-	// has no kid. Anybody can send one.
+	// has no kid. Any client can send such a token.
 	maxTries = 8
 	// An RSA key below 2048 bits can be broken. One of 8192 bits takes as
 	// long as four of 4096, a large exponent twice as long as the usual one,
@@ -133,9 +133,8 @@ func parseKey(raw json.RawMessage) *Key {
 
 // secretMembers are the members of private and symmetric keys (RFC 7518 sections 6.2.2,
 // 6.3.2 and 6.4.1, RFC 8037 section 2). go-jose checks a private RSA key when it
-// reads it, which takes a hundred times as long as a public one: whoever writes
-// a key set that nobody should publish must not have the processor for it
-// (AUTH-13).
+// reads it, which takes a hundred times as long as for a public key. A key set with
+// private keys must not cost that time (AUTH-13).
 type secretMembers struct {
 	D   json.RawMessage `json:"d"`
 	P   json.RawMessage `json:"p"`
@@ -161,8 +160,8 @@ func (s *secretMembers) read(raw json.RawMessage, jwk *jose.JSONWebKey) error {
 	return json.Unmarshal(raw, jwk)
 }
 
-// verificationKey passes on the public keys that are strong enough. Symmetric
-// and private keys, which nobody should publish, are not among them.
+// verificationKey returns a public key that is strong enough, and nil for any other
+// key. Symmetric and private keys, which an issuer must not publish, give nil.
 func verificationKey(key any) crypto.PublicKey {
 	switch key := key.(type) {
 	case *rsa.PublicKey:
