@@ -50,16 +50,13 @@ func (p *Prober) Lead(leads bool) { p.schedule.lead(leads) }
 // Leads reports what Lead was last told.
 func (p *Prober) Leads() bool { return p.schedule.isLeading() }
 
-// round asks the apiserver of one cluster everything, and reports whether it
-// answered.
-func (p *Prober) round(ctx context.Context, key k8swatch.Key, t *Trust) (answered bool) {
+// round asks the apiserver of one cluster everything.
+func (p *Prober) round(ctx context.Context, key k8swatch.Key, t *Trust) {
 	limited, cancel := context.WithTimeout(ctx, roundLimit)
 	defer cancel()
 	var questions sync.WaitGroup
 	questions.Go(func() {
-		reached := t.probeReach(limited)
-		answered = reached.Reason == k8swatch.ReasonAnswered
-		if ctx.Err() == nil {
+		if reached := t.probeReach(limited); ctx.Err() == nil {
 			p.reached(key, t, reached)
 		}
 	})
@@ -86,7 +83,6 @@ func (p *Prober) round(ctx context.Context, key k8swatch.Key, t *Trust) (answere
 	if ctx.Err() == nil {
 		p.changed(key)
 	}
-	return answered
 }
 
 func (p *Prober) reached(key k8swatch.Key, t *Trust, reached k8swatch.Condition) {

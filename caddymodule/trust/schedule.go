@@ -6,320 +6,121 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+	"k8s.io/client-go/util/workqueue"
+
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
 const (
-	// slotsOfAnswering and slotsOfOthers bound how many apiservers are asked at a
-	// time: of those that answered last time, and of the rest. The rest may
-	// take as long as they like without keeping the former waiting.
-	slotsOfAnswering = 32
-	slotsOfOthers    = 32
-	// slowAfter is when a round gives the slot of an answering target up.
-	slowAfter = 2 * time.Second
+	// maxRounds bounds how many apiservers are asked at a time. So many that
+	// do not answer for ten seconds use up a thousand rounds a minute.
+	maxRounds = 192
 	// newLeaderWithin is how soon a new leader asks every apiserver.
 	newLeaderWithin = 5 * time.Second
 )
 
-// manners is how a target answered its last round.
-type manners int
-
-const (
-	untried   manners = iota // never asked
-	answering                // its last round was answered, and soon
-	silent                   // it was not
-	kinds
-)
-
-// lane is a number of slots.
-type lane struct{ slots, used int }
-
-func (l *lane) free() bool { return l.used < l.slots }
-
-// appointment is when a cluster is asked next.
-type appointment struct {
-	namespace string
-	key       k8swatch.Key
-	cluster   *Trust
-	// asked is what the last round was about.
-	asked   subject
-	manners manners
-	due     time.Time
-	// index is the place in the queue of its manners, -1 outside of it: while
-	// a round is under way, and when the cluster is gone.
-	index int
-	// lane is the one whose slot the round under way holds, nil while there
-	// is none.
-	lane *lane
-}
-
-func (a *appointment) Before(other *appointment) bool { return a.due.Before(other.due) }
-func (a *appointment) Place() *int                    { return &a.index }
-
-// schedule gives each cluster its own time, an interval after the last, a tenth
-// more or less, so that replicas and clusters that began together do not ask
-// together.
+// schedule has each cluster asked once an interval, a tenth more or less, so that
+// replicas and clusters that began together do not ask together. The clusters
+// that are due wait in a queue in which namespaces take turns: a namespace with
+// thousands of targets that do not answer waits for them alone (TRUST-1).
 type schedule struct {
 	interval time.Duration
-	// ask is one round; it reports whether the target answered.
-	ask func(context.Context, k8swatch.Key, *Trust) (answered bool)
+	// ask is one round.
+	ask func(context.Context, k8swatch.Key, *Trust)
 
-	woken  chan struct{}
-	rounds sync.WaitGroup
-
-	mu           sync.Mutex
-	leads        bool
-	clusters     map[k8swatch.Key]*Trust
-	seen         bool // appointments were made for clusters
-	appointments map[k8swatch.Key]*appointment
-	waiting      [kinds]*queue
-	// spread is the time over which new appointments are spread.
-	spread time.Duration
-	// quick and slow are the lanes of answering targets and of the others,
-	// overdue is the rounds that gave a slot of quick up.
-	quick, slow, overdue lane
+	mu       sync.Mutex
+	leads    bool
+	clusters map[k8swatch.Key]*Trust
+	tasks    map[k8swatch.Key]*probeTask
+	// queue holds the clusters that are due, and those that will be. It may hold
+	// more: a cluster that is gone, or whose time has moved; see begin. It is nil
+	// until run.
+	queue workqueue.TypedDelayingInterface[k8swatch.Key]
 }
 
-func newSchedule(interval time.Duration, ask func(context.Context, k8swatch.Key, *Trust) bool) *schedule {
-	s := &schedule{
-		interval: interval, ask: ask,
-		woken:        make(chan struct{}, 1),
-		appointments: map[k8swatch.Key]*appointment{},
-		quick:        lane{slots: slotsOfAnswering}, slow: lane{slots: slotsOfOthers},
-	}
-	for kind := range s.waiting {
-		s.waiting[kind] = newQueue()
-	}
-	return s
+// probeTask is when a cluster is asked next, and about what.
+type probeTask struct {
+	due time.Time
+	// asked is what the last round was about, zero before the first.
+	asked subject
 }
 
-// run keeps the appointments until ctx ends, and waits for the rounds under way.
+func newSchedule(interval time.Duration, ask func(context.Context, k8swatch.Key, *Trust)) *schedule {
+	return &schedule{interval: interval, ask: ask, tasks: map[k8swatch.Key]*probeTask{}}
+}
+
+// run asks until ctx ends, and waits for the rounds under way.
 func (s *schedule) run(ctx context.Context) {
-	defer s.rounds.Wait()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		case <-s.woken:
-		}
-		timer.Reset(s.begin(ctx))
-	}
-}
-
-// poke has run look again.
-func (s *schedule) poke() {
-	select {
-	case s.woken <- struct{}{}:
-	default:
-	}
-}
-
-// set replaces the clusters.
-func (s *schedule) set(clusters map[k8swatch.Key]*Trust) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.clusters, s.seen = clusters, false
-	s.poke()
-}
-
-func (s *schedule) isLeading() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.leads
-}
-
-func (s *schedule) lead(leads bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if leads && !s.leads {
-		// What was known of due times is another leader's business by now.
-		// Rounds that are still under way end without one.
-		for key := range s.appointments {
-			s.cancel(key)
-		}
-		s.seen, s.spread = false, min(newLeaderWithin, s.interval/2)
-	}
-	s.leads = leads
-	s.poke()
-}
-
-// begin starts the rounds that are due and returns when to look again at the
-// latest.
-func (s *schedule) begin(ctx context.Context) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.leads {
-		return s.interval
-	}
-	now := time.Now()
-	s.follow(now)
-	for {
-		a, l, wait := s.next(now)
-		if a == nil {
-			return wait
-		}
-		s.start(ctx, a, l)
-	}
-}
-
-// follow makes appointments for the clusters of the newest snapshot: at once
-// for what was never asked about (TRUST-2).
-func (s *schedule) follow(now time.Time) {
-	if s.seen {
-		return
-	}
-	for key, c := range s.clusters {
-		about, ok := c.subject()
-		a := s.appointments[key]
-		switch {
-		case !ok:
-			s.cancel(key)
-			continue
-		case a == nil:
-			a = &appointment{namespace: key.Namespace, key: key, due: now.Add(s.delay()), index: -1}
-			s.appointments[key] = a
-			s.wait(a)
-		case a.lane == nil && about != a.asked:
-			s.leave(a)
-			a.renew(about, now)
-			s.wait(a)
-		}
-		a.cluster = c
-	}
-	for key := range s.appointments {
-		if s.clusters[key] == nil {
-			s.cancel(key)
-		}
-	}
-	s.seen, s.spread = true, 0
-}
-
-// delay spreads the first appointments of a new leader.
-func (s *schedule) delay() time.Duration {
-	if s.spread <= 0 {
-		return 0
-	}
-	return rand.N(s.spread)
-}
-
-func (s *schedule) wait(a *appointment) { s.waiting[a.manners].push(a) }
-
-func (s *schedule) leave(a *appointment) {
-	if a.index >= 0 {
-		s.waiting[a.manners].remove(a)
-	}
-}
-
-// cancel forgets an appointment. A round under way ends without another.
-func (s *schedule) cancel(key k8swatch.Key) {
-	if a := s.appointments[key]; a != nil {
-		s.leave(a)
-		a.cluster = nil
-		delete(s.appointments, key)
-	}
-}
-
-// renew brings a round forward that is about something else than the last one.
-func (a *appointment) renew(about subject, now time.Time) {
-	if about == a.asked || a.asked == (subject{}) {
-		return // the same, or never asked and so due already
-	}
-	if about.endpoint != a.asked.endpoint {
-		a.manners = untried
-	}
-	if a.due.After(now) {
-		a.due = now
-	}
-}
-
-// next takes a round to start out of its queue, with the lane to start it in;
-// or says how long there is none, if no round ends and nothing changes before.
-func (s *schedule) next(now time.Time) (*appointment, *lane, time.Duration) {
-	var due [kinds]bool
-	var turn [kinds]time.Time
-	wait := s.interval
-	for kind, q := range s.waiting {
-		var waits bool
-		turn[kind], waits = q.due()
-		switch {
-		case !waits:
-		case turn[kind].After(now):
-			wait = min(wait, turn[kind].Sub(now))
-		default:
-			due[kind] = true
-		}
-	}
-	take := func(kind manners, l *lane) (*appointment, *lane, time.Duration) {
-		return s.waiting[kind].take(now), l, 0
-	}
-	// Nobody knows yet how those behave that were never asked: they use what
-	// the answering ones leave, and take turns with those that did not answer.
-	switch {
-	case s.quick.free() && due[answering]:
-		return take(answering, &s.quick)
-	case s.quick.free() && due[untried]:
-		return take(untried, &s.quick)
-	case s.slow.free() && due[untried] && !(due[silent] && turn[silent].Before(turn[untried])):
-		return take(untried, &s.slow)
-	case s.slow.free() && due[silent]:
-		return take(silent, &s.slow)
-	}
-	return nil, nil, wait
-}
-
-// start begins a round, with the lock held.
-func (s *schedule) start(ctx context.Context, a *appointment, l *lane) {
-	firstRound := a.asked == subject{}
-	c, began := a.cluster, time.Now()
-	a.asked, _ = c.subject()
-	a.lane = l
-	l.used++
-	s.rounds.Go(func() {
-		overdue := time.AfterFunc(slowAfter, func() { s.giveUp(a) })
-		answered := s.ask(ctx, a.key, c)
-		overdue.Stop()
-		s.end(a, began, firstRound, answered)
+	queue := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[k8swatch.Key]{
+		Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[k8swatch.Key]{Queue: newFairQueue()}),
 	})
+	context.AfterFunc(ctx, queue.ShutDown)
+	s.mu.Lock()
+	s.queue = queue
+	for key, task := range s.tasks {
+		queue.AddAfter(key, time.Until(task.due))
+	}
+	s.mu.Unlock()
+
+	var rounds sync.WaitGroup
+	defer rounds.Wait()
+	slots := semaphore.NewWeighted(maxRounds)
+	// The slot comes before the cluster: while none is free the order may change.
+	for slots.Acquire(ctx, 1) == nil {
+		key, shutdown := queue.Get()
+		if shutdown {
+			return
+		}
+		rounds.Go(func() {
+			defer slots.Release(1)
+			defer queue.Done(key)
+			s.round(ctx, key)
+		})
+	}
 }
 
-// giveUp has a round that takes long give its slot back: many targets that fail
-// together must not fill the lane. Nor do such rounds use the other one, which
-// somebody's targets that fail every other time would fill; as many slots as
-// there are every slowAfter, and the end of each round, bound them.
-func (s *schedule) giveUp(a *appointment) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a.lane != &s.quick {
+// round asks a cluster that is due.
+func (s *schedule) round(ctx context.Context, key k8swatch.Key) {
+	task, cluster, about := s.begin(key)
+	if task == nil {
 		return
 	}
-	s.quick.used--
-	s.overdue.used++
-	a.lane = &s.overdue
-	s.poke()
+	began := time.Now()
+	s.ask(ctx, key, cluster)
+	s.end(key, task, about, began)
 }
 
-// end gives the slot back and makes the next appointment.
-func (s *schedule) end(a *appointment, began time.Time, firstRound, answered bool) {
+// begin returns what to ask now: nothing when the cluster is gone, is not due or
+// is another replica's to ask.
+func (s *schedule) begin(key k8swatch.Key) (*probeTask, *Trust, subject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a.lane.used--
-	a.lane = nil
-	now := time.Now()
-	a.manners = silent
-	if answered && now.Sub(began) < slowAfter {
-		a.manners = answering
+	task := s.tasks[key]
+	if task == nil || !s.leads {
+		return nil, nil, subject{}
 	}
-	a.due = began.Add(s.pause(firstRound))
-	if a.cluster != nil {
-		// The cluster may have changed during the round.
-		about, _ := a.cluster.subject()
-		a.renew(about, now)
-		s.wait(a)
+	if wait := time.Until(task.due); wait > 0 {
+		s.queue.AddAfter(key, wait)
+		return nil, nil, subject{}
 	}
-	s.poke()
+	about, _ := s.clusters[key].subject()
+	return task, s.clusters[key], about
+}
+
+// end makes the time of the next round.
+func (s *schedule) end(key k8swatch.Key, task *probeTask, about subject, began time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tasks[key] != task {
+		return
+	}
+	task.due = began.Add(s.pause(task.asked == subject{}))
+	task.asked = about
+	if now, _ := s.clusters[key].subject(); now != about {
+		task.due = time.Now() // it changed during the round
+	}
+	s.add(key, task)
 }
 
 // pause is the time between two rounds. The first is shorter, by up to half,
@@ -329,4 +130,70 @@ func (s *schedule) pause(firstRound bool) time.Duration {
 		return s.interval - rand.N(s.interval/2+1)
 	}
 	return s.interval*9/10 + rand.N(s.interval/5+1)
+}
+
+// set replaces the clusters. A new one is asked at once, and so is one about
+// which there is something else to ask (TRUST-2).
+func (s *schedule) set(clusters map[k8swatch.Key]*Trust) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clusters = clusters
+	s.update(0)
+}
+
+// lead says whether this process asks. A new leader asks every apiserver, spread
+// over a few seconds.
+func (s *schedule) lead(leads bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if leads && !s.leads {
+		// Rounds that are still under way belong to tasks that are no more.
+		clear(s.tasks)
+		s.leads = true
+		s.update(min(newLeaderWithin, s.interval/2))
+	}
+	s.leads = leads
+}
+
+func (s *schedule) isLeading() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leads
+}
+
+// update makes the tasks fit the clusters. New ones are due within spread. The
+// lock is held.
+func (s *schedule) update(spread time.Duration) {
+	for key := range s.tasks {
+		if s.clusters[key] == nil {
+			delete(s.tasks, key)
+		}
+	}
+	now := time.Now()
+	for key, c := range s.clusters {
+		about, ok := c.subject()
+		task := s.tasks[key]
+		switch {
+		case !ok:
+			delete(s.tasks, key)
+			continue
+		case task == nil:
+			task = &probeTask{due: now}
+			if spread > 0 {
+				task.due = now.Add(rand.N(spread))
+			}
+			s.tasks[key] = task
+		case task.asked == subject{} || task.asked == about || !task.due.After(now):
+			continue
+		default:
+			task.due = now
+		}
+		s.add(key, task)
+	}
+}
+
+func (s *schedule) add(key k8swatch.Key, task *probeTask) {
+	if s.queue != nil {
+		s.queue.AddAfter(key, time.Until(task.due))
+	}
 }
