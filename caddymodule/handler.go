@@ -17,8 +17,8 @@ func init() {
 	caddy.RegisterModule(Handler{})
 }
 
-// Handler decides whether a request may go to a Kubernetes apiserver, and as
-// whom. It finds the cluster that the request names, authenticates the bearer,
+// Handler decides whether a request may go to a Kubernetes apiserver, and with
+// which identity. It finds the cluster that the request names, authenticates the bearer,
 // and checks what the ProxyKubeApi demands. A refused request is answered with
 // a Kubernetes `v1` Status; any other is passed on, to a `reverse_proxy` whose
 // `transport` and dynamic upstreams are `proxyauth`.

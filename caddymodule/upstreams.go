@@ -59,7 +59,7 @@ func parentProxy(ctx caddy.Context) *reverseproxy.Handler {
 }
 
 // nowhere stands for an upstream that the transport will refuse. With an error
-// Caddy would go on with the static upstreams, or answer 503 without a word.
+// Caddy would go on with the static upstreams, or answer an empty 503.
 const nowhere = "misconfigured.invalid:443"
 
 // GetUpstreams returns the one upstream of the request, and notes it in the

@@ -49,8 +49,8 @@ func TestChecks(t *testing.T) {
 		"disabled": {r: get(pods), cluster: newCluster(t, v1.ModePassthrough, alice(), func(c *k8swatch.Cluster) {
 			c.Enabled = false
 		}), code: 404, audit: "unknown_cluster"},
-		"host form":         {r: get("/api/v1/pods"), name: &Name{Key: prodKey}},
-		"host form, nobody": {r: get("/api/v1/pods"), name: &Name{}, code: 404, audit: "unknown_cluster"},
+		"host form":          {r: get("/api/v1/pods"), name: &Name{Key: prodKey}},
+		"host form, unknown": {r: get("/api/v1/pods"), name: &Name{}, code: 404, audit: "unknown_cluster"},
 		"loop": {r: with(get(pods), func(r *http.Request) {
 			h := http.Header{}
 			relay := serving.NewRelay(newCluster(t, v1.ModePassthrough, nil, nil).Spec, nil)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/trust"
@@ -27,15 +28,19 @@ type Auth struct {
 
 // authWarnings are told about one cluster; its versions share them.
 type authWarnings struct {
+	logger *zap.Logger
 	// audience is about tokens that are not for the cluster, provider about an
 	// identity provider that cannot be asked, exchange about a token_exchange that
 	// the provider does not accept.
-	audience, provider, exchange occasionalWarning
+	audience, provider, exchange rate.Sometimes
 }
 
 func newAuthWarnings(logger *zap.Logger) *authWarnings {
+	// Once a minute: callers can bring these about as often as they like. Metrics
+	// count each time.
 	return &authWarnings{
-		audience: occasionalWarning{logger: logger}, provider: occasionalWarning{logger: logger}, exchange: occasionalWarning{logger: logger},
+		logger:   logger,
+		audience: rate.Sometimes{Interval: time.Minute}, provider: rate.Sometimes{Interval: time.Minute}, exchange: rate.Sometimes{Interval: time.Minute},
 	}
 }
 
@@ -43,7 +48,9 @@ func newAuthWarnings(logger *zap.Logger) *authWarnings {
 // accepted (AUTH-7).
 func (a *Auth) WarnAudience(key k8swatch.Key) {
 	if a.warnings != nil {
-		a.warnings.audience.warn("a token that is not for the audience of the cluster was accepted: audience_validation is warn", zap.Stringer("cluster", key))
+		a.warnings.audience.Do(func() {
+			a.warnings.logger.Warn("a token that is not for the audience of the cluster was accepted: audience_validation is warn", zap.Stringer("cluster", key))
+		})
 	}
 }
 
@@ -51,7 +58,9 @@ func (a *Auth) WarnAudience(key k8swatch.Key) {
 // tells what the leader met; this replica may meet something else.
 func (a *Auth) WarnProvider(key k8swatch.Key, err error) {
 	if a.warnings != nil {
-		a.warnings.provider.warn("a token could not be judged", zap.Stringer("cluster", key), zap.Error(err))
+		a.warnings.provider.Do(func() {
+			a.warnings.logger.Warn("a token could not be judged", zap.Stringer("cluster", key), zap.Error(err))
+		})
 	}
 }
 
@@ -59,8 +68,10 @@ func (a *Auth) WarnProvider(key k8swatch.Key, err error) {
 // reason that lies in the object.
 func (rt *Runtime) warnMisconfigured(key k8swatch.Key, tokenURL, code string) {
 	if c := rt.clusters()[key]; c != nil && c.Auth.warnings != nil {
-		c.Auth.warnings.exchange.warn("the token exchange is refused for a reason that lies in token_exchange, not in the token",
-			zap.Stringer("cluster", key), zap.String("token_url", tokenURL), zap.String("error", code))
+		c.Auth.warnings.exchange.Do(func() {
+			rt.logger.Warn("the token exchange is refused for a reason that lies in token_exchange, not in the token",
+				zap.Stringer("cluster", key), zap.String("token_url", tokenURL), zap.String("error", code))
+		})
 	}
 }
 

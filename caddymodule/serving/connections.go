@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/http"
 	"sync"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/drain"
 )
 
 // Connections are the open connections of clients, of all configurations of
@@ -17,10 +19,10 @@ import (
 // end of the connection, which every server that is stopping brings about, is
 // the first sign that they are out.
 type Connections struct {
+	count drain.Counter
+
 	mu   sync.Mutex
 	open map[net.Conn]struct{}
-	// empty is closed when no connection is open; nil while there is no waiter.
-	empty chan struct{}
 }
 
 func newConnections() *Connections { return &Connections{open: make(map[net.Conn]struct{})} }
@@ -28,36 +30,25 @@ func newConnections() *Connections { return &Connections{open: make(map[net.Conn
 // Observe is a hook for http.Server.ConnState. It costs nothing for each
 // request. A hijacked connection is followed as a stream.
 func (c *Connections) Observe(conn net.Conn, state http.ConnState) {
+	if state == http.StateActive || state == http.StateIdle {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, known := c.open[conn]
 	switch state {
 	case http.StateNew:
-		c.mu.Lock()
-		c.open[conn] = struct{}{}
-		c.mu.Unlock()
-	case http.StateHijacked, http.StateClosed:
-		c.mu.Lock()
-		delete(c.open, conn)
-		if len(c.open) == 0 && c.empty != nil {
-			close(c.empty)
-			c.empty = nil
+		if !known {
+			c.open[conn] = struct{}{}
+			c.count.Add(1)
 		}
-		c.mu.Unlock()
+	case http.StateHijacked, http.StateClosed:
+		if known {
+			delete(c.open, conn)
+			c.count.Add(-1)
+		}
 	}
 }
 
 // wait returns when no connection is open, or when ctx ends.
-func (c *Connections) wait(ctx context.Context) {
-	c.mu.Lock()
-	if len(c.open) == 0 {
-		c.mu.Unlock()
-		return
-	}
-	if c.empty == nil {
-		c.empty = make(chan struct{})
-	}
-	empty := c.empty
-	c.mu.Unlock()
-	select {
-	case <-empty:
-	case <-ctx.Done():
-	}
-}
+func (c *Connections) wait(ctx context.Context) { _ = c.count.Wait(ctx) }

@@ -17,8 +17,8 @@
 // # Threat model
 //
 // The authors of objects are trusted with their own apiserver only: no object
-// may change what another one's cluster presents, whom it lets in or how it
-// is counted, and a panic over one object closes that one alone. An object that
+// may change which certificate another cluster presents, which callers it lets in
+// or how its requests are counted, and a panic over one object closes that one alone. An object that
 // was deleted and created again is another object: it inherits no verdict, no
 // connection and no count.
 package serving

@@ -10,45 +10,44 @@ import (
 )
 
 const (
-	// ownCheck bounds the replica's own check of a set (TRUST-3, CERT-9).
+	// ownCheck bounds the replica's own check of a certificate (TRUST-3, CERT-9).
 	ownCheck = 5 * time.Second
-	// askAgain is how long a closed gate waits before it asks again.
+	// askAgain is how long a closed gate waits before the next probe.
 	askAgain = time.Second
 )
 
-// Verdict is what a check found out, as far as a Gate cares. The zero value is
-// one that is not there yet.
+// Verdict is the result of a probe. The zero value says that there is none yet.
 type Verdict interface {
-	// Effect is what it means to the requests that wait.
+	// Effect says whether requests may pass.
 	Effect() probe.Effect
-	// Kind tells verdicts apart whose texts may differ.
+	// Kind tells verdicts apart; two of one kind may have different messages.
 	Kind() string
 }
 
-// Gate keeps requests from an apiserver until a check has shown that they may
-// pass: that it honours the proxy (TRUST-3), or that a client certificate is
-// nobody's there (CERT-9). It belongs to one set and is never handed to
-// another. The zero value is not usable; see NewGate.
+// Gate keeps requests from an apiserver until a probe has shown that they may
+// pass: that the apiserver honours the proxy (TRUST-3), or takes a client
+// certificate for no identity (CERT-9). A gate belongs to one trust key and is
+// never used for another. The zero value cannot be used; see NewGate.
 //
-// An open gate costs one atomic load. What it has learned decides who may
-// change it (TRUST-4):
+// An open gate costs one atomic load. What a verdict does depends on the verdicts
+// before it (TRUST-4):
 //
-//	so far      Passes   Refuses        Believed       Inconclusive
-//	nothing     opens    stays closed   opens          stays closed
-//	Believed    stays    closes         stays open     closes
-//	Passes      stays    closes         stays open     stays open
-//	Refuses     opens    stays closed   stays closed   stays closed
+//	before       Passes   Refuses        Believed       Inconclusive
+//	none         opens    stays closed   opens          stays closed
+//	Believed     stays    closes         stays open     closes
+//	Passes       stays    closes         stays open     stays open
+//	Refuses      opens    stays closed   stays closed   stays closed
 //
-// Age changes nothing.
+// A verdict does not age.
 type Gate[V Verdict] struct {
 	open    atomic.Bool
 	changed func()
 
 	mu sync.Mutex
-	// state is what a status says. Nothing inconclusive replaces a refusal.
+	// state is what a status shows. An inconclusive verdict does not replace a
+	// refusal.
 	state State[V]
-	// passed says that the set has once passed, refused that it was refused
-	// since.
+	// passed: a probe has once passed. refused: one has refused since then.
 	passed, refused bool
 	// asked is when the last check ended.
 	asked time.Time
@@ -56,7 +55,7 @@ type Gate[V Verdict] struct {
 	flight chan struct{}
 }
 
-// State is the verdict that stands, for a status.
+// State is the current verdict, as a status shows it.
 type State[V Verdict] struct {
 	Verdict V
 	// Since is when the verdict became one of this kind, Checked when a check
@@ -64,20 +63,21 @@ type State[V Verdict] struct {
 	Since, Checked time.Time
 }
 
-// NewGate returns a closed gate. changed is called after each verdict of
-// another kind than the one before; nil is nobody.
+// NewGate returns a closed gate. changed, which may be nil, is called after each
+// verdict of another kind than the one before.
 func NewGate[V Verdict](changed func()) *Gate[V] { return &Gate[V]{changed: changed} }
 
 // Open reports whether requests may pass.
 func (g *Gate[V]) Open() bool { return g.open.Load() }
 
-// Check asks, for a request that found the gate closed: look at Open again
-// afterwards. Requests that come together share one check; after one that left
-// the gate closed, the next is made a second later at the earliest, and until
-// then its verdict stands. The error is that of ctx: the request went away.
+// Check probes the apiserver for a request that found the gate closed; the caller
+// looks at Open afterwards. Requests that come together share one probe. After a
+// probe that left the gate closed the next one is made a second later at the
+// earliest, and until then its verdict holds. The error is that of ctx: the
+// request was canceled.
 //
-// A check does not end with the request that caused it, since others wait for
-// it too. It is given 5 s.
+// A probe goes on when the request that caused it is canceled, since others wait
+// for it too. It may take 5 s.
 func (g *Gate[V]) Check(ctx context.Context, check func(context.Context) V) error {
 	g.mu.Lock()
 	if g.open.Load() || g.justAsked() {
@@ -97,8 +97,8 @@ func (g *Gate[V]) Check(ctx context.Context, check func(context.Context) V) erro
 	}
 }
 
-// Recheck asks again behind a request, without keeping it waiting: one that
-// the standing verdict refused, or one that casts doubt on it. It asks at most
+// Recheck probes the apiserver in the background, because the gate refused a
+// request or because a response casts doubt on the verdict. It probes at most
 // once a second, like Check.
 func (g *Gate[V]) Recheck(check func(context.Context) V) {
 	g.mu.Lock()
@@ -108,12 +108,12 @@ func (g *Gate[V]) Recheck(check func(context.Context) V) {
 	}
 }
 
-// justAsked reports whether it is too early to ask again.
+// justAsked reports whether it is too early for the next probe.
 func (g *Gate[V]) justAsked() bool {
 	return g.flight == nil && !g.asked.IsZero() && time.Since(g.asked) < askAgain
 }
 
-// start asks, with the lock held.
+// start begins a probe. The lock is held.
 func (g *Gate[V]) start(check func(context.Context) V) {
 	g.flight = make(chan struct{})
 	go func() {
@@ -128,9 +128,9 @@ func (g *Gate[V]) start(check func(context.Context) V) {
 	}()
 }
 
-// Observe takes in a verdict, wherever it was reached. A set that was refused
-// stays so until one that passes, and one that has passed is not closed by a
-// check that did not conclude (TRUST-4).
+// Observe takes in the verdict of a probe, whoever made it. After a refusal only
+// a verdict that passes opens the gate, and an inconclusive verdict does not
+// close a gate that has passed (TRUST-4).
 func (g *Gate[V]) Observe(v V) {
 	if g.learn(v) && g.changed != nil {
 		g.changed()
@@ -138,7 +138,7 @@ func (g *Gate[V]) Observe(v V) {
 }
 
 // learn reports whether the verdict is of another kind than the one before.
-func (g *Gate[V]) learn(v V) (news bool) {
+func (g *Gate[V]) learn(v V) (changed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch effect := v.Effect(); effect {
@@ -156,13 +156,13 @@ func (g *Gate[V]) learn(v V) (news bool) {
 		}
 	}
 	now := time.Now()
-	news = g.put(v, now)
+	changed = g.put(v, now)
 	g.state.Checked = now
-	return news
+	return changed
 }
 
-// Refuse closes the gate on the word of somebody else, which is no check: it is
-// opened by one that passes only, as after a refusal of its own.
+// Refuse closes the gate because the leader's status says so. No time of a probe
+// is noted. As after a refusal by a probe, only a probe that passes opens it.
 func (g *Gate[V]) Refuse(v V) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -175,13 +175,13 @@ func (g *Gate[V]) refuse() {
 	g.refused = true
 }
 
-func (g *Gate[V]) put(v V, now time.Time) (news bool) {
-	news = g.state.Since.IsZero() || g.state.Verdict.Kind() != v.Kind()
-	if news {
+func (g *Gate[V]) put(v V, now time.Time) (changed bool) {
+	changed = g.state.Since.IsZero() || g.state.Verdict.Kind() != v.Kind()
+	if changed {
 		g.state.Since = now
 	}
 	g.state.Verdict = v
-	return news
+	return changed
 }
 
 // Refused reports whether the gate was closed by a refusal.
@@ -191,7 +191,7 @@ func (g *Gate[V]) Refused() bool {
 	return g.refused
 }
 
-// State returns the verdict that stands, for a status.
+// State returns the current verdict, for a status.
 func (g *Gate[V]) State() State[V] {
 	g.mu.Lock()
 	defer g.mu.Unlock()

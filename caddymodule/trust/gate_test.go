@@ -69,7 +69,7 @@ func TestGateOfClientCert(t *testing.T) {
 	}
 }
 
-// TRUST-4: the word of another closes, is no check of its own, and only a pass
+// TRUST-4: the leader's refusal closes, is no check of its own, and only a pass
 // opens after it.
 func TestGateRefuse(t *testing.T) {
 	for _, before := range [][]probe.Verdict{nil, {trusted}, {named}, {unknown}, {rejected}} {
@@ -98,7 +98,7 @@ func TestGateTellsChanges(t *testing.T) {
 	g := NewGate[probe.Verdict](func() { told++ })
 	for i, step := range []struct {
 		verdict probe.Verdict
-		news    bool
+		changed bool
 	}{
 		{unknown, true}, {named, false}, {trusted, true}, {trusted, false}, {unknown, true}, {rejected, true},
 		// An Unknown after a refusal changes nothing.
@@ -106,7 +106,7 @@ func TestGateTellsChanges(t *testing.T) {
 	} {
 		before := told
 		g.Observe(step.verdict)
-		if (told > before) != step.news {
+		if (told > before) != step.changed {
 			t.Errorf("step %d, %v: told %t", i, step.verdict, told > before)
 		}
 	}
@@ -181,7 +181,7 @@ func TestGateSingleFlight(t *testing.T) {
 	})
 }
 
-// The first caller's going away ends nobody else's check.
+// A canceled request does not end the probe that others wait for.
 func TestGateOutlivesFirstCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate[probe.Verdict](nil)
