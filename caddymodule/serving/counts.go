@@ -19,7 +19,7 @@ import (
 // of series such a request would make one anew, for ever, and whoever may create
 // objects could make any number of them. The zero value is ready for use.
 type requestCounts struct {
-	// byCode holds an *atomic.Uint64 for each label of codeLabel.
+	// byCode holds an *atomic.Uint64 for each status code.
 	byCode sync.Map
 }
 
@@ -52,18 +52,20 @@ func (rt *Runtime) CountRequest(c *Cluster, code int, elapsed time.Duration) {
 }
 
 func (n *requestCounts) add(code int) {
-	label := codeLabel(code)
-	count, ok := n.byCode.Load(label)
+	if !isKnownCode(code) {
+		code = otherCode
+	}
+	count, ok := n.byCode.Load(code)
 	if !ok {
-		count, _ = n.byCode.LoadOrStore(label, new(atomic.Uint64))
+		count, _ = n.byCode.LoadOrStore(code, new(atomic.Uint64))
 	}
 	count.(*atomic.Uint64).Add(1)
 }
 
 func (n *requestCounts) collect(ch chan<- prometheus.Metric, desc *prometheus.Desc, namespace, name string) {
-	n.byCode.Range(func(label, count any) bool {
+	n.byCode.Range(func(code, count any) bool {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue,
-			float64(count.(*atomic.Uint64).Load()), namespace, name, label.(string))
+			float64(count.(*atomic.Uint64).Load()), namespace, name, codeLabel(code.(int)))
 		return true
 	})
 }
@@ -71,10 +73,18 @@ func (n *requestCounts) collect(ch chan<- prometheus.Metric, desc *prometheus.De
 // StatusClientClosedRequest is what Caddy records when the client left.
 const StatusClientClosedRequest = 499
 
-// codeLabel is the status code, or "other" for one that HTTP does not know:
-// an apiserver must not choose how many series there are.
+// otherCode stands for the codes that HTTP does not know: an apiserver must not
+// choose how many series there are.
+const otherCode = -1
+
+// isKnownCode reports whether a code has a series of its own; 0 is a request
+// that was not answered.
+func isKnownCode(code int) bool {
+	return code == 0 || code == StatusClientClosedRequest || http.StatusText(code) != ""
+}
+
 func codeLabel(code int) string {
-	if http.StatusText(code) == "" && code != StatusClientClosedRequest && code != 0 {
+	if code == otherCode {
 		return "other"
 	}
 	return strconv.Itoa(code)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/apimachinery/pkg/types"
@@ -103,11 +104,15 @@ func TestRequestsGoOn(t *testing.T) {
 	}
 }
 
-// A metric label never holds what an apiserver made up.
-func TestCodeLabel(t *testing.T) {
-	for code, want := range map[int]string{200: "200", 499: "499", 0: "0", 599: "other", 299: "other", 999: "other", 418: "418"} {
-		if got := codeLabel(code); got != want {
-			t.Errorf("codeLabel(%d) = %q, want %q", code, got, want)
-		}
+// SIG-1: an apiserver cannot choose how many series there are.
+func TestRequestCountsByCode(t *testing.T) {
+	p := newTestProcess()
+	rt := newTestRuntime(p)
+	for _, code := range []int{200, 200, 499, 0, 599, 299, 999, 418} {
+		rt.CountRequest(nil, code, time.Millisecond)
+	}
+	want := map[string]float64{"/ 200": 2, "/ 499": 1, "/ 0": 1, "/ 418": 1, "/ other": 3}
+	if diff := cmp.Diff(want, counted(t, p)); diff != "" {
+		t.Error(diff)
 	}
 }
