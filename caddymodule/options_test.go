@@ -7,18 +7,51 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/request"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
-// Section 15: defaults, then the environment, then the option.
+// Section 15: the defaults.
+func TestOptionDefaults(t *testing.T) {
+	clearEnv(t)
+	app := &App{Directory: t.TempDir()}
+	got, err := app.options()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct{ got, want any }{
+		"namespace":            {got.Namespace, "proxyauth"},
+		"allowed_modes":        {got.AllowedModes, []v1.UpstreamMode{v1.ModePassthrough}},
+		"audience_validation":  {got.AudienceValidation, "enforce"},
+		"impersonation":        {app.impersonation, request.ImpersonationStrip},
+		"proxy_cookies":        {app.keepCookies, false},
+		"reference_namespaces": {got.ReferenceNamespaces, []string(nil)},
+		"upstream_client_ttl":  {got.UpstreamClientTTL, 300 * time.Second},
+		"token_cache_ttl":      {got.TokenCacheTTL, 30 * time.Second},
+		"probe_interval":       {got.ProbeInterval, time.Minute},
+	} {
+		if diff := cmp.Diff(tc.want, tc.got); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", name, diff)
+		}
+	}
+	app = &App{Kubernetes: new(KubernetesSource)}
+	got, err = app.options()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&serving.HubOptions{LeaderElection: "proxyauthk8s"}, got.Kubernetes); diff != "" {
+		t.Errorf("kubernetes: -want +got:\n%s", diff)
+	}
+}
+
+// Section 15: the option wins over the environment, and that over the default.
 func TestOptions(t *testing.T) {
+	clearEnv(t)
 	dir := t.TempDir()
-	defaults := serving.Options{
-		Directory: dir, Namespace: "proxyauth",
-		AllowedModes:       []v1.UpstreamMode{v1.ModePassthrough},
-		AudienceValidation: "enforce",
-		UpstreamClientTTL:  300 * time.Second, TokenCacheTTL: 30 * time.Second, ProbeInterval: time.Minute,
+	defaults, err := (&App{Directory: dir}).options()
+	if err != nil {
+		t.Fatal(err)
 	}
 	with := func(change func(*serving.Options)) serving.Options {
 		o := defaults
