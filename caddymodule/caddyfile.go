@@ -15,8 +15,8 @@ import (
 )
 
 // defaultStreamCloseDelay is how long an upgraded stream outlives the
-// configuration that accepted it. A working day's exec session survives any
-// number of reloads; the proxy itself ends streams where it must (STREAM-1).
+// configuration that accepted it. An exec session of a working day survives any
+// number of reloads; the proxy itself ends the streams that must end (STREAM-1).
 const defaultStreamCloseDelay = "24h"
 
 // One init registers all directives: their order can only be given relative

@@ -56,7 +56,7 @@ func TestStatusTable(t *testing.T) {
 	}
 }
 
-// Where nobody listens, the error says where else the endpoint may be.
+// When nothing listens there, the error says where else the endpoint may be.
 func TestStatusWithoutAdmin(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/request"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
@@ -19,13 +20,6 @@ import (
 )
 
 var errTwoSources = errors.New("kubernetes and directory exclude each other: set exactly one")
-
-// Values of audience_validation (AUTH-7).
-const (
-	audienceEnforce = "enforce"
-	audienceWarn    = "warn"
-	audienceOff     = "off"
-)
 
 // table lists the options of the global option proxyauth, in the order of their
 // names. The values to use go to o, and to fields of the app where they belong
@@ -44,8 +38,8 @@ func (a *App) table(o *serving.Options) []option {
 		},
 		{
 			name: "audience_validation", value: asText(&a.AudienceValidation, &o.AudienceValidation),
-			check:    oneOf(audienceEnforce, audienceWarn, audienceOff),
-			variable: "OIDC_AUDIENCE_VALIDATION", fallback: audienceEnforce,
+			check:    oneOf(authn.AudienceEnforce, authn.AudienceWarn, authn.AudienceOff),
+			variable: "OIDC_AUDIENCE_VALIDATION", fallback: authn.AudienceEnforce,
 			values: "`enforce`, `warn`, `off` (AUTH-7)",
 		},
 		{name: "denied_targets", planned: true},

@@ -73,7 +73,7 @@ func loadGetter(t *testing.T, directory, settings string) *CertGetter {
 	return module.(*CertGetter)
 }
 
-// CONF-4: the certificate is served for the names it bears, and to clients that
+// CONF-4: the certificate is served for the names in it, and to clients that
 // send none. A name it does not bear is an error and never "not mine", on which
 // certmagic would ask a CA.
 func TestCertGetterNames(t *testing.T) {
