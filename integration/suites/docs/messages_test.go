@@ -70,19 +70,19 @@ func tells(told [][]string, message string) bool {
 	return false
 }
 
+// answerCalls are the functions that make an answer, and which argument is its
+// message.
+var answerCalls = map[string]int{"refuse": 3, "unavailable": 1, "badGateway": 1, "notServed": 1, "badAnswer": 0}
+
 // answeredMessages are the messages of the proxy's answers, as their formats.
 func answeredMessages(t *testing.T) (messages []string) {
 	t.Helper()
 	add := func(e ast.Expr) {
-		if l, ok := e.(*ast.BasicLit); ok && l.Kind == token.STRING {
-			if s, err := strconv.Unquote(l.Value); err == nil && s != "%s" {
-				messages = append(messages, s)
-			}
+		if format := formatOf(e); strings.ReplaceAll(format, "%s", "") != "" {
+			messages = append(messages, format)
 		}
 	}
-	// The calls that make an answer, and where their message stands.
-	answers := map[string]int{"refuse": 3, "unavailable": 1, "badGateway": 1, "forbidden": 1}
-	for _, folder := range []string{".", "authn"} {
+	for _, folder := range []string{"request", "authn", "upstream"} {
 		files, err := filepath.Glob(filepath.Join(repository(t), "caddymodule", folder, "*.go"))
 		if err != nil {
 			t.Fatal(err)
@@ -98,8 +98,16 @@ func answeredMessages(t *testing.T) (messages []string) {
 			ast.Inspect(file, func(n ast.Node) bool {
 				switch n := n.(type) {
 				case *ast.CallExpr:
-					if f, ok := n.Fun.(*ast.Ident); ok && answers[f.Name] > 0 && len(n.Args) > answers[f.Name] {
-						add(n.Args[answers[f.Name]])
+					if f, ok := n.Fun.(*ast.Ident); ok {
+						if at, answers := answerCalls[f.Name]; answers && len(n.Args) > at {
+							add(n.Args[at])
+						}
+					}
+				case *ast.CompositeLit:
+					for _, e := range n.Elts {
+						if field, ok := e.(*ast.KeyValueExpr); ok && isAnswer(n.Type) && isIdent(field.Key, "Message") {
+							add(field.Value)
+						}
 					}
 				case *ast.ValueSpec:
 					if n.Names[0].Name == "reasonTexts" {
@@ -113,4 +121,26 @@ func answeredMessages(t *testing.T) (messages []string) {
 		}
 	}
 	return messages
+}
+
+// isAnswer reports whether a type has the message of an answer.
+func isAnswer(e ast.Expr) bool { return isIdent(e, "Refusal") || isIdent(e, "Failure") }
+
+func isIdent(e ast.Expr, name string) bool {
+	identifier, ok := e.(*ast.Ident)
+	return ok && identifier.Name == name
+}
+
+// formatOf is the text of a string expression, with %s for each part that is not
+// a literal.
+func formatOf(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		if s, err := strconv.Unquote(e.Value); err == nil {
+			return s
+		}
+	case *ast.BinaryExpr:
+		return formatOf(e.X) + formatOf(e.Y)
+	}
+	return "%s"
 }
