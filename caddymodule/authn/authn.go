@@ -59,20 +59,20 @@ type Result struct {
 
 // forwarded is the answer of identity.Forward for some settings.
 type forwarded struct {
-	settings identity.Settings
-	identity *identity.Forwarded
-	refusal  *identity.Refusal
+	settings  identity.Settings
+	identity  *identity.Forwarded
+	violation *identity.Violation
 }
 
 // Forward is identity.Forward of the identity. The answer for the settings asked
 // for last is remembered, so that a token pays for it once and not each of its
 // requests.
-func (r *Result) Forward(s identity.Settings) (*identity.Forwarded, *identity.Refusal) {
+func (r *Result) Forward(s identity.Settings) (*identity.Forwarded, *identity.Violation) {
 	f := r.forwarded.Load()
 	if f == nil || f.settings != s {
 		f = &forwarded{settings: s}
-		f.identity, f.refusal = identity.Forward(r.Identity, s)
+		f.identity, f.violation = identity.Forward(r.Identity, s)
 		r.forwarded.Store(f)
 	}
-	return f.identity, f.refusal
+	return f.identity, f.violation
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -84,4 +85,19 @@ func TestRefusalAtSightIsNotRemembered(t *testing.T) {
 	if n := c.cache.refused.len(); n != 0 {
 		t.Errorf("%d refusals are remembered", n)
 	}
+}
+
+// AUTH-13: a validation ends after ten seconds, whatever it waits for.
+func TestValidationTakesTenSecondsAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCaching(10, nil)
+		c.Validator = validatorFunc(func(ctx context.Context, _ string) (*Result, error) {
+			<-ctx.Done()
+			return nil, &Unavailable{Fault: "it did not answer in time"}
+		})
+		began := time.Now()
+		if _, err := c.Authenticate(t.Context(), "token"); !isUnavailable(err) || time.Since(began) != lookupLimit {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
 }

@@ -9,6 +9,17 @@
 // accepts an empty name behind a prefix, and accepts several spellings of a claim.
 // The table below lists every difference.
 //
+// # How it works
+//
+// A Factory makes one Validator for each cluster, of the compiled auth_config:
+//
+//	caching ── exchanging (token_exchange) ── jwtAuthenticators | oidcProvider | kubernetes
+//
+// The outer one remembers results and refusals, validates a token once for all
+// requests that wait for it, and turns a panic into a refusal. Package claims
+// makes an identity of claims, package keys has the keys of issuers, package idp
+// asks identity providers.
+//
 // # Threat model
 //
 //   - A client writes any bytes as a token. Checks run in the order of their cost:
@@ -36,10 +47,10 @@
 //     the connection that carried the question.
 //   - Expressions have bounds: their cost, how many run at once, per cluster and in
 //     all, and the size of the identity that they make (64 KiB, 1024 values; beyond
-//     that TooLarge, a 403). So have signatures: how many are checked at once per key
-//     set, and how many keys a token is tried against. Tokens that wait for one
-//     issuer hold 16 MiB at most, and a quarter of it per authenticator. A token that
-//     can be judged with the keys at hand does not wait.
+//     that TooLarge, a 403). So have signatures: how many are checked at once per
+//     authenticator, and how many keys a token is tried against. Tokens of one
+//     authenticator that wait for the issuer hold 4 MiB at most. A token that can be
+//     judged with the known keys does not wait.
 //   - With a token exchange the bearer itself decides where it may go, before it is
 //     sent anywhere. A token that names an issuer, or could be read as if it did,
 //     never reaches the endpoint of the exchange, which the author of a ProxyKubeApi
@@ -51,9 +62,9 @@
 //
 // # Verdicts
 //
-// An *Unauthenticated is a 401, an *Unavailable a 503. A provider that cannot
-// be asked never makes a 401, and never fails a token that can be judged with
-// the keys at hand. The keys go on for an hour when they cannot be read
+// An *Unauthenticated is a 401, an *Unavailable a 503, a *ReviewFailure a 502 or
+// 503. A provider that cannot be asked never makes a 401, and never fails a token that can be judged with
+// the known keys. These count for an hour when they cannot be read
 // again; otherwise they are at most five minutes old whenever they are used.
 // When a key is withdrawn, the answers that were verified with it end at the next
 // read. A token from an exchange that the provider made wrong (expired, of another

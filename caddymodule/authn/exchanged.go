@@ -2,7 +2,6 @@ package authn
 
 import (
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
@@ -76,48 +75,12 @@ func (e *exchanging) remember(bearer *tokenDigest, t *exchangedToken) {
 	e.tokens.add(bearer, t, entryOverhead+len(t.token))
 }
 
-// tokenFault is what was wrong with the token that an exchange gave last (AUTH-16),
-// for Faults. The endpoint itself answered as it should.
-type tokenFault struct {
-	// onChange, if not nil, is told that the fault may have changed.
-	onChange func()
-
-	mu   sync.Mutex
-	what string
-	at   time.Time
-}
-
-// set notes what is wrong with a token, empty for one that is good.
-func (f *tokenFault) set(what string, now time.Time) {
-	f.mu.Lock()
-	changed := what != f.getLocked(now)
-	f.what, f.at = what, now
-	f.mu.Unlock()
-	if changed && f.onChange != nil {
-		f.onChange()
-	}
-}
-
-// get is empty for nothing or when it is long ago.
-func (f *tokenFault) get(now time.Time) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.getLocked(now)
-}
-
-func (f *tokenFault) getLocked(now time.Time) string {
-	if now.Sub(f.at) >= idp.FaultAge {
-		return ""
-	}
-	return f.what
-}
-
 // providersFault returns the fault of the provider that a verdict on a token shows
 // that it just issued, nil for none: a verdict that is not about how the token was
 // made stays what it is.
 func (e *exchanging) providersFault(verdict error) *Unavailable {
 	if verdict == nil {
-		e.lastToken.set("", e.now())
+		e.lastToken.Set("", e.now())
 		return nil
 	}
 	var refused *Unauthenticated
@@ -125,6 +88,6 @@ func (e *exchanging) providersFault(verdict error) *Unavailable {
 		return nil
 	}
 	what := "it gave a token that is not valid here: " + refused.Error()
-	e.lastToken.set(what, e.now())
+	e.lastToken.Set(idp.Fault(what), e.now())
 	return &Unavailable{Fault: e.client.Name() + ": " + what}
 }

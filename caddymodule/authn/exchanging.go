@@ -44,8 +44,9 @@ type exchanging struct {
 	issuers []string
 	client  *exchange.Client
 	tokens  *memory[*exchangedToken]
-	// lastToken is what was wrong with the token that the endpoint gave last.
-	lastToken tokenFault
+	// lastToken is what was wrong with the token that the endpoint gave last
+	// (AUTH-16). The endpoint itself answered as it should.
+	lastToken idp.LastFault
 
 	now func() time.Time
 	// ttl is how long an exchanged token is remembered whose end is not known.
@@ -73,7 +74,7 @@ func (f *Factory) newExchanging(c *k8swatch.Cluster, inner Validator) (*exchangi
 		tokens:    f.cache.exchanged.newMemory(),
 		now:       f.cache.now,
 		ttl:       max(f.options.TokenCacheTTL, time.Second),
-		lastToken: tokenFault{onChange: changed},
+		lastToken: idp.LastFault{OnChange: changed},
 
 		onExchange:      f.options.OnExchange,
 		onMisconfigured: func(string) {},
@@ -221,8 +222,8 @@ func isRefusal(err error) bool {
 // exchange, of its endpoint, else of the token that it gave last (AUTH-13).
 func (e *exchanging) Faults() []string {
 	faults := e.Validator.Faults()
-	if fault := cmp.Or(e.client.Fault(), e.lastToken.get(e.now())); fault != "" {
-		faults = append(faults, e.client.Name()+": "+fault)
+	if fault := cmp.Or(e.client.Fault(), e.lastToken.Get(e.now())); fault != "" {
+		faults = append(faults, e.client.Name()+": "+string(fault))
 	}
 	return faults
 }

@@ -15,7 +15,7 @@ import (
 // out nothing of a neighbour's, neither the verdicts nor the exchanged tokens,
 // which go on while the neighbour's token endpoint is down.
 func TestOneClusterDrivesOutNoOther(t *testing.T) {
-	const machines, strangers, large = 100, 2000, 60_000
+	const machines, strangers, large = 100, 1000, 60_000
 	c := newClock()
 	cache := NewCache(CacheOptions{Now: c.Now})
 	victim := newExchangeWorld(t, c, cache, &fakeInner{verdict: func(token string) (*Result, error) { return accepted(c, token), nil }})

@@ -15,12 +15,12 @@ import (
 // AUTH-16: a token that is none for this cluster, by what its maker made of it,
 // is the provider's fault: 503 with a notice, and one exchange in five seconds
 // however often the machine tries.
-func TestUnusableTokenIsTheProvidersFault(t *testing.T) {
+func TestFaultyTokenIsTheProvidersFault(t *testing.T) {
 	p := newIDP(t, k1().JWK())
 	jwt := newWorld(t, p.authenticator())
 	w := newExchangeWorld(t, jwt.clock, jwt.cache, uncached(jwt.Validator), p.URL)
 	changes := 0
-	w.exchanging.lastToken.onChange = func() { changes++ }
+	w.exchanging.lastToken.OnChange = func() { changes++ }
 	prefix := w.endpoint.URL + "/token: it gave a token that is not valid here: "
 	for _, tt := range []struct {
 		name, token string
@@ -90,7 +90,7 @@ func TestUnusableTokenIsTheProvidersFault(t *testing.T) {
 }
 
 // AUTH-16, TEX-02: which reasons are the provider's fault.
-func TestReasonsOfUnusableTokens(t *testing.T) {
+func TestReasonsOfFaultyTokens(t *testing.T) {
 	t.Parallel()
 	fault := map[string]bool{
 		ReasonMalformed: true, ReasonUnknownIssuer: true, ReasonExpired: true, ReasonNotYetValid: true, ReasonAlgorithm: true,
@@ -114,9 +114,9 @@ func TestReasonsOfUnusableTokens(t *testing.T) {
 	}
 }
 
-// AUTH-15: an unusable token is no new one: the one at hand goes on to its end,
-// with one attempt in five seconds, also while nobody can judge it.
-func TestUnusableRenewal(t *testing.T) {
+// AUTH-15: a faulty token is no new one: the known token goes on to its end,
+// with one attempt in five seconds, also while it cannot be judged.
+func TestFaultyTokenIsNoRenewal(t *testing.T) {
 	w, in := newFakeWorld(t)
 	verdict := func(token string) (*Result, error) {
 		if token == "useless" {

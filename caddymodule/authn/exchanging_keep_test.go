@@ -170,7 +170,7 @@ func TestStormOfOneBearer(t *testing.T) {
 	w.told(t, ExchangeOK)
 }
 
-// A flood of tokens that nobody issued costs a bounded number of exchanges,
+// A flood of tokens that no provider issued costs a bounded number of exchanges,
 // and locks no machine out that is known.
 func TestFloodOfStrangers(t *testing.T) {
 	w, _ := newFakeWorld(t)

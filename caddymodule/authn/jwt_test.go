@@ -270,7 +270,7 @@ func TestIssuersAndAudiences(t *testing.T) {
 		{"audience with a number", k1(), p, []any{"aud", []any{"proxy-a", 1}}, "", ReasonClaims},
 		{"audience under another name", k1(), p, []any{"aud", "x", "AUD", "proxy-a"}, "", ReasonAudience},
 		{"azp is no audience", k1(), p, []any{"aud", "x", "azp", "proxy-a"}, "", ReasonAudience},
-		{"claims nobody maps may be anything", k1(), p, []any{"nonce", 1, "at_hash", []int{1}, "_claim_sources", "x"}, "alice", ""},
+		{"claims that are not mapped may be anything", k1(), p, []any{"nonce", 1, "at_hash", []int{1}, "_claim_sources", "x"}, "alice", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

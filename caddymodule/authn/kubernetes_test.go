@@ -55,7 +55,7 @@ func (r *reviews) validator() Validator {
 	return newCaching(f.newKubernetes(r.review), r.cache)
 }
 
-// jwtUntil is a token that an apiserver may have issued and nobody here verifies.
+// jwtUntil is a token that an apiserver may have issued and that is not verified here.
 func jwtUntil(exp string) string {
 	return issuertest.Encode([]byte(`{"alg":"RS256"}`)) + "." + issuertest.Encode([]byte(`{"iss":"x","exp":`+exp+`}`)) + "." + issuertest.Encode([]byte("signature"))
 }

@@ -2,19 +2,17 @@ package authn
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
@@ -74,42 +72,32 @@ func TestReviewError(t *testing.T) {
 	}
 }
 
-// reviewing is a validator that asks a server with this handler.
-func reviewing(t *testing.T, handler http.HandlerFunc) *kubernetes {
+// reviewing runs a test of a validator that asks an apiserver, in a time of its own.
+// An answer takes the apiserver a millisecond.
+func reviewing(t *testing.T, code func(token string) int, test func(t *testing.T, k *kubernetes)) {
 	t.Helper()
-	s := httptest.NewUnstartedServer(handler)
-	s.EnableHTTP2 = true
-	s.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
-	s.StartTLS()
-	t.Cleanup(s.Close)
-	base, err := url.Parse(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AddCert(s.Certificate())
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "example.com"}, ForceAttemptHTTP2: true}
-	t.Cleanup(transport.CloseIdleConnections)
-	return NewFactory(Options{}).newKubernetes(func(ctx context.Context, token string) (probe.Subject, int, error) {
-		return probe.Review(ctx, transport, base, token)
+	synctest.Test(t, func(t *testing.T) {
+		test(t, NewFactory(Options{}).newKubernetes(func(_ context.Context, token string) (probe.Subject, int, error) {
+			time.Sleep(time.Millisecond)
+			return probe.Subject{Name: "alice", Groups: []string{"dev"}}, code(token), nil
+		}))
 	})
 }
-
-const reviewOfAlice = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview","status":{"userInfo":{"username":"alice","groups":["dev"]}}}`
 
 // AUTH-8: a flood of unknown tokens is no flood at the apiserver, and shuts out no
 // known caller. A token that the apiserver is not asked about is no 401.
 func TestReviewFlood(t *testing.T) {
 	var asked atomic.Int64
-	r := reviewing(t, func(w http.ResponseWriter, r *http.Request) {
+	reviewing(t, func(token string) int {
 		asked.Add(1)
-		if r.Header.Get("Authorization") != "Bearer good" {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
+		if token != "good" {
+			return http.StatusUnauthorized
 		}
-		w.WriteHeader(http.StatusCreated)
-		io.WriteString(w, reviewOfAlice)
-	})
+		return http.StatusCreated
+	}, func(t *testing.T, r *kubernetes) { reviewFlood(t, r, &asked) })
+}
+
+func reviewFlood(t *testing.T, r *kubernetes, asked *atomic.Int64) {
 	mustKnow := func() {
 		t.Helper()
 		if got, err := r.ask(t.Context(), "good"); err != nil || got.Name != "alice" || len(got.Groups) != 1 {
@@ -155,13 +143,14 @@ func TestReviewFlood(t *testing.T) {
 // meanwhile, and is believed as soon as it is back. One caller that may not
 // review does not count as that.
 func TestReviewFaults(t *testing.T) {
-	var asked atomic.Int64
-	var code atomic.Int64
-	r := reviewing(t, func(w http.ResponseWriter, _ *http.Request) {
+	var asked, code atomic.Int64
+	reviewing(t, func(string) int {
 		asked.Add(1)
-		w.WriteHeader(int(code.Load()))
-		io.WriteString(w, reviewOfAlice)
-	})
+		return int(code.Load())
+	}, func(t *testing.T, r *kubernetes) { reviewFaults(t, r, &asked, &code) })
+}
+
+func reviewFaults(t *testing.T, r *kubernetes, asked, code *atomic.Int64) {
 	ask := func(token string) *ReviewFailure {
 		t.Helper()
 		_, err := r.ask(t.Context(), token)

@@ -160,7 +160,7 @@ func TestAnswers(t *testing.T) {
 		{"blanks around", " \r\n" + `{"access_token":"issued-token","token_type":"N_A","issued_token_type":"id_token"}` + "\n\t ", idToken, issued(0)},
 		{"deep", strings.Repeat(`{"a":`, 20000), idToken, fault(faultNotJSON)},
 		{"Kanidm without the ID token", plus(kanidm, "id_token", ""), idToken, fault(faultNoToken)},
-		{"Kanidm with a type nobody knows", plus(kanidm, "issued_token_type", "Whatever"), accessToken, fault(faultNoToken)},
+		{"Kanidm with an unknown type", plus(kanidm, "issued_token_type", "Whatever"), accessToken, fault(faultNoToken)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newServer(t, with(200, tt.answer))

@@ -152,7 +152,7 @@ func (c *Client) isAboutMethod(err error) bool {
 
 // Fault is what went wrong when the endpoint was last asked, empty for nothing
 // or when that is long ago.
-func (c *Client) Fault() string { return string(c.asker.Fault()) }
+func (c *Client) Fault() idp.Fault { return c.asker.Fault() }
 
 // Name is the address of the endpoint, fit for notices and logs: without its
 // query, which may hold a key.

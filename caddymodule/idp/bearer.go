@@ -1,10 +1,10 @@
 package idp
 
-// MaxBearer bounds a bearer in bytes (AUTH-2), whoever sent or issued it.
+// MaxBearer bounds a bearer in bytes (AUTH-2), that of a caller and an exchanged one.
 const MaxBearer = 64 << 10
 
 // IsBearer reports whether s is a b64token (RFC 6750 section 2.1) of
-// bearable length: no space, comma, control character or quote.
+// length up to MaxBearer: no space, comma, control character or quote.
 func IsBearer(s string) bool {
 	if len(s) > MaxBearer {
 		return false

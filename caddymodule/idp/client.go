@@ -82,8 +82,8 @@ func NewClient(ca string) (*http.Client, error) {
 			HTTP2: &http.HTTP2Config{
 				SendPingTimeout: pingAfter,
 				PingTimeout:     pingAfter,
-				// What a provider may send before anybody reads it: of one
-				// answer no more than a small one, which never waits.
+				// How much a provider may send before the proxy reads it: for one
+				// answer no more than a small answer, which never waits.
 				MaxReceiveBufferPerStream:     boundedjson.SmallAnswer,
 				MaxReceiveBufferPerConnection: receiveBuffer,
 			},

@@ -1,39 +1,38 @@
-// Package idp asks identity providers (AUTH-13).
+// Package idp asks identity providers (AUTH-13): it has the HTTP client and the
+// limits of what a provider is asked.
 //
 // # Why it exists
 //
 // Keys, userinfo, introspection and token exchange are asked for by different
-// packages, and all of them must bear the same provider: one that is slow,
-// down, hostile, or flooded by somebody who sends tokens to us.
+// packages. Each of them meets a provider that is slow, down, hostile, or flooded
+// through this proxy, and none may fail other clusters for it.
 //
 // # Threat model
 //
 //   - The author of a ProxyKubeApi names the provider. It is asked over https
-//     only, without redirects, proxies of the environment or cookies; what it
-//     answers is bounded in bytes and time. A Fault is in words of our own:
-//     nothing a provider wrote is in it.
-//   - There are as many providers as such authors like, and one process for all
-//     clusters. Answers beyond 64 KiB share eight slots of the process, and
-//     each answer is counted before room is made for its values: a member of an
-//     object takes forty times its bytes (package boundedjson).
-//   - A client sends any number of random tokens, each of which costs a call.
-//     An Asker lets 16 calls go on at once, bounds what waits, and has a budget
-//     of refusals: 2,000 at once, 100 a second. Tokens that were good before, or
-//     whose signature was verified, are counted apart: a flood does not shut out
-//     who is already there. Strange tokens are counted by source (WithSource) as
-//     well: 500 refusals at once and 25 a second each. Those that had none
-//     refused for 30 seconds have calls and a budget of their own, four tokens
-//     at once each. So a flood from few addresses does not shut out who comes
-//     from elsewhere, and one from very many costs no more than twice as much.
-//     Of up to 4,096 sources it is known that tokens were refused.
+//     only, without redirects, proxies of the environment or cookies. Its answers
+//     are bounded in bytes and time. A Fault has the proxy's own words: nothing that
+//     a provider wrote is in it.
+//   - The authors choose how many providers there are, and one process asks for all
+//     clusters. Answers beyond 64 KiB share eight slots of the process. The members
+//     of an answer are counted before it is decoded: a decoded member of an object
+//     takes forty times its bytes (package boundedjson).
+//   - A client sends any number of random tokens, each of which costs a call. A
+//     Limiter lets 16 calls go on at once, bounds what waits, and has a budget of
+//     refusals: 2,000 at once, 100 a second. It has all this three times, for
+//     three classes of tokens: those that were good before or are verified, those
+//     of quiet sources, and the rest. So a flood shuts out neither known callers
+//     nor new ones from elsewhere, and costs no more than twice as much.
+//   - A source is the address of a client (WithSource). Of one source 500 tokens
+//     may be refused at once and 25 a second. It is quiet when none of its tokens
+//     was refused for 30 seconds, for four of its tokens at a time.
 //   - A token beyond its budget waits for up to 400 ms, in the order they come,
-//     and only when as many wait already it is not asked about. So who sends few
-//     at a time is slowed down, and a good token among many bad ones of its
-//     source has the same chance as each of them, at every attempt.
-//   - A provider that fails is not hammered either, and is asked again within
-//     a moment of being back.
-//   - Tokens are kept as digests, and no error holds a piece of one.
+//     and is not asked about when as many wait already. So a client that sends few
+//     at a time is slowed down, and a good token among many bad ones of its source
+//     has the same chance as each of them, at every attempt.
+//   - A provider that fails is asked 32 times at once and 5 times a second, and
+//     again without a limit with the first answer.
+//   - Tokens are remembered by their digests, and no error holds a piece of one.
 //
-// Whoever is asked about tokens in another way, as an apiserver is, can be kept
-// within the same bounds: that is what a Limiter is for.
+// A Limiter serves for any server that is asked about tokens, an apiserver too.
 package idp

@@ -25,7 +25,7 @@ func (s *sources) failing(source, token string, verified bool, err error) error 
 }
 
 // AUTH-13: a token that met a fault three times is not shown to the endpoint again
-// for a second, and keeps nobody's from it, however often it comes.
+// for a second, and keeps no other token from it, however often it comes.
 func TestOneTokensFault(t *testing.T) {
 	for name, fault := range map[string]error{"about the token": AboutToken(aboutOne), "of the endpoint": aboutAll} {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestOneTokensFault(t *testing.T) {
 }
 
 // AUTH-13: garbage that an endpoint answers with something else than a refusal
-// keeps nobody's new tokens out but, for a while, those of its own source.
+// keeps no new tokens out but, for a while, those of its own source.
 func TestOneSourcesFaults(t *testing.T) {
 	for name, fault := range map[string]error{"about the token": AboutToken(aboutOne), "of the endpoint": aboutAll} {
 		t.Run(name, func(t *testing.T) {

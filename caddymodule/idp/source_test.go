@@ -39,8 +39,8 @@ func (s *sources) from(source, token string) error {
 	})
 }
 
-// flood sends bad tokens from a source for floodTime, by so many workers, each of
-// whom pauses for 10 ms on average. It returns how many were not asked about.
+// flood sends bad tokens from a source for floodTime, by so many workers which
+// pause for 10 ms on average. It returns how many were not asked about.
 func (s *sources) flood(source string, workers int) (sent, limited int) {
 	var all, unasked atomic.Int64
 	var wait sync.WaitGroup
@@ -173,8 +173,11 @@ func TestLateTokenGivesUp(t *testing.T) {
 			}
 			cancel()
 		}
-		if n := len(s.strange.calls) + int(s.strange.waiting.Load()); n != 0 {
-			t.Errorf("%d calls or bytes are held", n)
+		if c := &s.strange; !c.calls.TryAcquire(maxCalls) || !c.waiting.TryAcquire(maxWaiting) {
+			t.Error("calls or bytes are held")
+		} else {
+			c.calls.Release(maxCalls)
+			c.waiting.Release(maxWaiting)
 		}
 		if err := s.from("busy", "new"); err != nil {
 			t.Error(err)
@@ -217,7 +220,7 @@ func TestQuietAgain(t *testing.T) {
 	inTime(t, func(t *testing.T, s *sources) {
 		wantClass := func(when string, want *class) {
 			t.Helper()
-			got, source := s.enter(false, [32]byte{}, "mine")
+			got, source, _ := s.enter(false, [32]byte{}, "mine")
 			if got != want {
 				t.Errorf("%s: another class", when)
 			}
@@ -235,6 +238,30 @@ func TestQuietAgain(t *testing.T) {
 					t.Error(err)
 				}
 			})
+		}
+		wait.Wait()
+	})
+}
+
+// AUTH-13: an address that sends very many tokens at once to a slow endpoint does
+// not have the token of another address wait for them, though none of its tokens
+// was refused yet.
+func TestManyAtOnceFromANewSource(t *testing.T) {
+	inTime(t, func(t *testing.T, s *sources) {
+		slow := func(source, token string, err error) error {
+			return s.Ask(WithSource(context.Background(), source), token, false, func(context.Context) error {
+				time.Sleep(time.Second)
+				return err
+			})
+		}
+		var wait sync.WaitGroup
+		for i := range 400 {
+			wait.Go(func() { _ = slow("hostile", fmt.Sprint("bad", i), errRefused) })
+		}
+		synctest.Wait()
+		began := time.Now()
+		if err := slow("other", "good", nil); err != nil || time.Since(began) > 2*time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		wait.Wait()
 	})

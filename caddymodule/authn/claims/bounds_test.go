@@ -93,7 +93,7 @@ func TestIdentityIsBounded(t *testing.T) {
 			if tt.tooLarge && (id.Name != "" || id.Groups != nil || id.Extra != nil) {
 				t.Error("a part of an identity that was too large is kept")
 			}
-			for mode, r := range map[string]*identity.Refusal{"Passthrough": identity.CheckPassthrough(id), "FrontProxy": forwardRefusal(id)} {
+			for mode, r := range map[string]*identity.Violation{"Passthrough": identity.CheckPassthrough(id), "FrontProxy": forwardRefusal(id)} {
 				if tt.tooLarge && (r == nil || r.Reason != identity.ReasonTooLarge) {
 					t.Errorf("%s: %v, want too_large", mode, r)
 				}
@@ -105,7 +105,7 @@ func TestIdentityIsBounded(t *testing.T) {
 	}
 }
 
-func forwardRefusal(id *identity.Identity) *identity.Refusal {
+func forwardRefusal(id *identity.Identity) *identity.Violation {
 	_, r := identity.Forward(id, identity.Settings{UserPrefix: "p:", GroupPrefix: "p:"})
 	return r
 }

@@ -2,7 +2,9 @@ package claims
 
 import (
 	"context"
+	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
@@ -10,41 +12,38 @@ import (
 
 // A cluster takes half of the turns of all, and gives them back.
 func TestTurns(t *testing.T) {
-	all := NewTurns()
-	a, b := all.ForCluster(), all.ForCluster()
-	var give []func()
-	for {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		done, err := a.take(ctx)
-		cancel()
-		if err != nil {
-			if err != ErrBusy {
-				t.Fatal(err)
-			}
-			break
+	synctest.Test(t, func(t *testing.T) {
+		all := NewTurns()
+		hostile, other := all.ForCluster(), all.ForCluster()
+		take := func(turns *Turns) (func(), error) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			return turns.take(ctx)
 		}
-		give = append(give, done)
-	}
-	// With one processor, one turn is all there is.
-	if ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond); len(give) > 0 && cap(give) > 1 {
-		done, err := b.take(ctx)
-		cancel()
-		if err != nil {
-			t.Errorf("one cluster takes the turns of another: %v", err)
-		} else {
+		var taken []func()
+		done, err := take(hostile)
+		for ; err == nil; done, err = take(hostile) {
+			taken = append(taken, done)
+		}
+		processors := runtime.GOMAXPROCS(0)
+		if want := max(1, processors/2); err != ErrBusy || len(taken) != want {
+			t.Errorf("%d turns, want %d; then %v", len(taken), want, err)
+		}
+		if processors > 1 {
+			done, err := take(other)
+			if err != nil {
+				t.Fatalf("the turns of another cluster: %v", err)
+			}
 			done()
 		}
-	} else {
-		cancel()
-	}
-	for _, done := range give {
+		for _, done := range taken {
+			done()
+		}
+		if done, err = take(hostile); err != nil {
+			t.Fatalf("after they were given back: %v", err)
+		}
 		done()
-	}
-	if done, err := a.take(t.Context()); err != nil {
-		t.Error(err)
-	} else {
-		done()
-	}
+	})
 }
 
 // A token whose turn does not come is not judged: that is no 401.

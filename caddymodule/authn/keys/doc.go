@@ -18,9 +18,9 @@
 //
 //   - Every client can send a token that names an issuer. An unknown key id has the keys
 //     read again at most once a minute, a known one never. A token is tried against
-//     eight keys at most. The tokens that wait for the provider are bounded in
-//     bytes, per Set and per Handle, and so is how many signatures are verified at once. A token
-//     that can be verified with the known keys waits for no provider.
+//     eight keys at most. What waits for the provider is bounded in bytes per Handle,
+//     and so is how many signatures are verified at once. A token that can be
+//     verified with the known keys waits for no provider.
 //   - The author of a ProxyKubeApi names the provider, and other clusters may use the
 //     same provider. They share the keys, but the tokens for one cluster take no
 //     room and no turn of another.

@@ -21,13 +21,12 @@ var (
 	ErrBusy = errors.New("too many tokens wait to be validated")
 )
 
-// The bytes of the tokens that wait for the provider of a key set, or for their turn
-// to be verified. Any client can send tokens that name an issuer, and the provider
-// may take ten seconds to answer.
+// What the tokens of one authenticator hold that wait for the provider, in bytes.
+// Anybody can send tokens that name an issuer, and it may take ten seconds to
+// answer.
 const (
-	maxWaiting       = 16 << 20
-	maxHandleWaiting = maxWaiting / 4
-	waitingOverhead  = 8 << 10 // of a token, beside its bytes
+	maxWaiting      = 4 << 20
+	waitingOverhead = 8 << 10 // of a token, beside its bytes
 )
 
 // Handle is how one authenticator uses a key set. Others use the same set,
@@ -36,18 +35,19 @@ const (
 type Handle struct {
 	*keySet
 	release func()
-	// own is the room for the authenticator's tokens that wait for the provider,
-	// judging that for those that wait to be verified.
-	own, judging *semaphore.Weighted
-	// verifications come before those of the key set, so that there are never
-	// more than these of one authenticator in the queue there.
+	// waiting is the room for tokens that wait for the provider.
+	waiting *semaphore.Weighted
+	// verifications bounds the signatures that are verified at once: nothing can
+	// interrupt a verification, and half of the processors are left to others.
 	verifications *semaphore.Weighted
 }
 
-// newVerifications is how many signatures are verified at once: nothing can
-// interrupt a verification, and half of the processors are left to others.
-func newVerifications() *semaphore.Weighted {
-	return semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2)))
+func newHandle(s *keySet, release func()) *Handle {
+	return &Handle{
+		keySet: s, release: release,
+		waiting:       semaphore.NewWeighted(maxWaiting),
+		verifications: semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))),
+	}
 }
 
 // Close gives the key set back. The known keys can still be used.
@@ -64,7 +64,7 @@ func (h *Handle) Verify(ctx context.Context, token *jose.JSONWebSignature, bytes
 		return nil, err
 	}
 	for {
-		key, err := h.judge(ctx, known, token, bytes)
+		key, err := h.try(ctx, known, token)
 		if err != ErrUnknownKey {
 			return key, err
 		}
@@ -154,17 +154,10 @@ func (h *Handle) reread(ctx context.Context, seen *knownKeys, bytes int) (*known
 	return h.known.Load(), nil
 }
 
-// weight is what a token of so many bytes holds: as sent, its parts, its claims.
-func weight(bytes int) int64 { return int64(bytes)*3 + waitingOverhead }
-
 // wait has a token wait for a read, if there is room. How the read ended is in
 // the key set.
 func (h *Handle) wait(ctx context.Context, read *keyRead, bytes int) error {
-	n := weight(bytes)
-	if !h.own.TryAcquire(n) {
-		return idp.TooManyWait
-	}
-	defer h.own.Release(n)
+	n := int64(bytes)*3 + waitingOverhead // as sent, its parts, its claims
 	if !h.waiting.TryAcquire(n) {
 		return idp.TooManyWait
 	}
@@ -177,19 +170,12 @@ func (h *Handle) wait(ctx context.Context, read *keyRead, bytes int) error {
 	}
 }
 
-// judge tries a token with known keys when it is its turn.
-func (h *Handle) judge(ctx context.Context, known *knownKeys, token *jose.JSONWebSignature, bytes int) (*Key, error) {
-	n := weight(bytes)
-	if !h.judging.TryAcquire(n) {
+// try verifies a token with known keys when it is its turn.
+func (h *Handle) try(ctx context.Context, known *knownKeys, token *jose.JSONWebSignature) (*Key, error) {
+	if h.verifications.Acquire(ctx, 1) != nil {
 		return nil, ErrBusy
 	}
-	defer h.judging.Release(n)
-	for _, turns := range []*semaphore.Weighted{h.verifications, h.keySet.verifications} {
-		if turns.Acquire(ctx, 1) != nil {
-			return nil, ErrBusy
-		}
-		defer turns.Release(1)
-	}
+	defer h.verifications.Release(1)
 	return known.verify(token)
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/elliptic"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
@@ -74,16 +74,11 @@ func TestWaitingTokensKeepNoOtherOut(t *testing.T) {
 // checkNothingWaits fails unless all the room is free.
 func checkNothingWaits(t testing.TB, h *Handle) {
 	t.Helper()
-	for _, room := range []struct {
-		*semaphore.Weighted
-		size int64
-	}{{h.waiting, maxWaiting}, {h.own, maxHandleWaiting}, {h.judging, maxHandleWaiting}} {
-		if !room.TryAcquire(room.size) {
-			t.Error("some bytes still wait")
-			continue
-		}
-		room.Release(room.size)
+	if !h.waiting.TryAcquire(maxWaiting) {
+		t.Error("some bytes still wait")
+		return
 	}
+	h.waiting.Release(maxWaiting)
 }
 
 // AUTH-13: what waits for an issuer is bounded, and the others go on.
@@ -134,4 +129,39 @@ func TestTriesAreBounded(t *testing.T) {
 	began := time.Now()
 	w.check(t, unnamed(19), ErrUnknownKey)
 	t.Logf("a token that fits none took %v", time.Since(began))
+}
+
+// AUTH-13: a flood of tokens with bad signatures takes half of the processors at
+// most, and leaves the others to other clusters.
+func TestVerificationsLeaveProcessors(t *testing.T) {
+	processors := runtime.GOMAXPROCS(0)
+	if processors < 2 {
+		return // there is no other
+	}
+	p := issuertest.New(t, k1().JWK())
+	w := newWorld(t, p)
+	w.check(t, w.token(t, k1(), p), nil)
+	forged, err := jose.ParseSignedCompact(w.token(t, by("k1", jose.RS256, issuertest.RSA2()), p), algorithms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const flood = 500 * time.Millisecond
+	var wait sync.WaitGroup
+	before, began := processorTime(t), time.Now()
+	for range 8 * processors {
+		wait.Go(func() {
+			for time.Since(began) < flood {
+				if _, err := w.Verify(t.Context(), forged, 1000); err != ErrSignature {
+					t.Errorf("got %v", err)
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
+	used, took := processorTime(t)-before, time.Since(began)
+	share := float64(used) / float64(took) / float64(processors)
+	if t.Logf("%.0f %% of %d processors", 100*share, processors); share > 0.8 {
+		t.Error("that is too much")
+	}
 }

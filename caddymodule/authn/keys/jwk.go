@@ -150,7 +150,7 @@ type secretMembers struct {
 
 var errSecretKey = errors.New("it is not a public key")
 
-// read reads a key that has none of them.
+// read reads a key without secret members.
 func (s *secretMembers) read(raw json.RawMessage, jwk *jose.JSONWebKey) error {
 	for _, member := range []json.RawMessage{s.D, s.P, s.Q, s.Dp, s.Dq, s.Qi, s.Oth, s.K, s.Priv} {
 		if member != nil && string(member) != "null" {

@@ -89,3 +89,84 @@ func TestRSAKeysAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// Keys that are not for signatures, or too weak, are passed over, and known
+// by their kid all the same.
+func TestUnusableKeys(t *testing.T) {
+	jwk := func(s signer) map[string]any { return s.JWK() }
+	tests := []struct {
+		name   string
+		key    map[string]any
+		signer signer
+		ok     bool
+	}{
+		{"use sig", issuertest.With(jwk(k2()), "use", "sig"), k2(), true},
+		{"use enc", issuertest.With(jwk(k2()), "use", "enc"), k2(), false},
+		{"use unknown", issuertest.With(jwk(k2()), "use", "x"), k2(), false},
+		{"key_ops verify", issuertest.With(jwk(k2()), "key_ops", []string{"verify"}), k2(), true},
+		{"key_ops encrypt", issuertest.With(jwk(k2()), "key_ops", []string{"encrypt"}), k2(), false},
+		{"alg of the token", issuertest.With(jwk(k2()), "alg", "RS256"), k2(), true},
+		{"another alg", issuertest.With(jwk(k2()), "alg", "PS256"), k2(), false},
+		{"Ed25519 by its new name", issuertest.With(by("k2", jose.EdDSA, issuertest.Edwards()).JWK(), "alg", "Ed25519"), by("k2", jose.EdDSA, issuertest.Edwards()), true},
+		{"RSA of 1024 bits", by("k2", jose.RS256, issuertest.WeakRSA()).JWK(), k2(), false},
+		{"symmetric key", map[string]any{"kty": "oct", "kid": "k2", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3JldA"}, k2(), false},
+		{"curve that signs nothing here", map[string]any{"kty": "EC", "crv": "secp256k1", "kid": "k2", "x": "AA", "y": "AA"}, k2(), false},
+		{"type of the future", map[string]any{"kty": "XYZ", "kid": "k2"}, k2(), false},
+		{"key without a type", map[string]any{"kid": "k2"}, k2(), false},
+		{"modulus missing", map[string]any{"kty": "RSA", "kid": "k2", "e": "AQAB"}, k2(), false},
+		{"kid a number", map[string]any{"kty": "RSA", "kid": 2}, k2(), false},
+		{"other certificate", issuertest.With(jwk(k2()), "x5c", []string{"AAAA"}), k2(), false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := issuertest.New(t, tt.key, k1().JWK())
+			w := newWorld(t, p)
+			w.check(t, w.token(t, k1(), p), nil)
+			if tt.ok {
+				w.check(t, w.token(t, tt.signer, p), nil)
+				return
+			}
+			want := ErrSignature
+			if tt.key["kid"] != "k2" {
+				want = ErrUnknownKey
+			}
+			w.check(t, w.token(t, tt.signer, p), want)
+			if want == ErrSignature {
+				p.Reads(t, 1)
+			}
+		})
+	}
+}
+
+// A private key in a key set is nothing to verify with.
+func TestVerificationKeyTypes(t *testing.T) {
+	for _, key := range []any{issuertest.RSA1(), issuertest.EC256(), issuertest.Edwards(), []byte("secret"), issuertest.WeakRSA().Public(), issuertest.StrangeEC().Public(), nil} {
+		if got := verificationKey(key); got != nil {
+			t.Errorf("%T is taken for %T", key, got)
+		}
+	}
+}
+
+func FuzzParseKeys(f *testing.F) {
+	f.Add([]byte(`{"keys":[{"kty":"RSA","kid":"a","n":"AQAB","e":"AQAB"},{"kty":"OKP","crv":"Ed25519","x":"AA"}]}`))
+	f.Add([]byte(`{"keys":[{"kty":"EC","crv":"P-256","x":"AA","y":"AA","x5c":["AA"],"x5u":"%"}]}`))
+	f.Fuzz(func(t *testing.T, document []byte) {
+		keys, err := parseKeys(document)
+		if err != nil && keys != nil || len(keys) > maxKeys {
+			t.Fatalf("got %d keys, %v", len(keys), err)
+		}
+		for _, key := range keys {
+			if !key.same(key) {
+				t.Error("a key is not the same as itself")
+			}
+		}
+	})
+}
+
+// AUTH-5: a key set of a million elements is not made room for.
+func TestHugeKeySet(t *testing.T) {
+	p := issuertest.New(t)
+	p.Answer(nil, issuertest.Status(200, `{"keys":[0`+strings.Repeat(",0", 500_000)+`]}`))
+	w := newWorld(t, p)
+	w.unavailable(t, w.token(t, k1(), p), "its answer has too many elements")
+}

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
@@ -62,19 +60,12 @@ func (r *Registry) Acquire(issuer, discoveryURL, ca string) (*Handle, error) {
 		s = &shared{keySet: &keySet{
 			issuer: issuer, discoveryURL: discoveryURL, client: client,
 			now: r.now, limit: r.limit, onFault: r.OnFaultChange,
-			verifications: newVerifications(), waiting: semaphore.NewWeighted(maxWaiting),
 			ctx: ctx, stop: stop,
 		}}
 		r.sets[id] = s
 	}
 	s.handles++
-	return &Handle{
-		keySet:        s.keySet,
-		release:       sync.OnceFunc(func() { r.release(id, s) }),
-		own:           semaphore.NewWeighted(maxHandleWaiting),
-		judging:       semaphore.NewWeighted(maxHandleWaiting),
-		verifications: newVerifications(),
-	}, nil
+	return newHandle(s.keySet, sync.OnceFunc(func() { r.release(id, s) })), nil
 }
 
 // Len is how many key sets are in use.

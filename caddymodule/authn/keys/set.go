@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
@@ -39,10 +38,6 @@ type keySet struct {
 	limit  time.Duration // for one read
 	// onFault, if not nil, is told that the fault changed.
 	onFault func(issuer string)
-
-	// verifications bounds the signatures that are checked at once, waiting what
-	// the tokens hold that wait for the provider, in bytes.
-	verifications, waiting *semaphore.Weighted
 
 	// ctx ends with the last handle of the set.
 	ctx  context.Context

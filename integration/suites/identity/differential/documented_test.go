@@ -13,10 +13,10 @@ var elsewhere = map[string]string{
 	"unknown kid":               "integration/suites/identity/differential/provider_test.go: func (w *world) keyFetches(",
 	"bad signature, known kid":  "integration/suites/identity/differential/provider_test.go: func (w *world) keyFetches(",
 	"provider unreachable":      "integration/suites/identity/differential/provider_test.go: func (w *world) providerAway(",
-	"withdrawn key":             "caddymodule/authn/keyset_test.go: func TestRotation(",
+	"withdrawn key":             "caddymodule/authn/keys/set_test.go: func TestRotation(",
 	"pattern of matches, find":  "k8swatch/safecel/safecel_test.go: func TestInspectRefuses(",
-	"size of an expression":     "k8swatch/compile_cel_test.go: func TestDearExpressionsAreRefused(",
-	"environment proxies":       "caddymodule/authn/keyset_test.go: func TestConnectionFaults(",
+	"size of an expression":     "k8swatch/compile/cel_test.go: func TestDearExpressionsAreRefused(",
+	"environment proxies":       "caddymodule/authn/keys/read_test.go: func TestConnectionFaults(",
 }
 
 // documented: the table of differences in caddymodule/authn/doc.go and the table
