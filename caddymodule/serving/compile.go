@@ -8,6 +8,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/trust"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/compile"
 )
 
 // recheckAtLatest is how often the clusters are compiled again although nothing
@@ -64,11 +65,14 @@ func (rt *Runtime) compile() time.Duration {
 	touched := rt.touched(before)
 	var ended []*upstream.Group
 	for key := range touched {
-		spec, old := rt.compiler.Compile(key), before[key]
+		old := before[key]
+		spec, carried := rt.compiler.Compile(rt.source, key, rt.carried[key])
 		if spec == nil {
 			delete(after, key)
+			delete(rt.carried, key)
 			continue
 		}
+		rt.carried[key] = carried
 		if old != nil && old.Spec.UID != spec.UID {
 			// Deleted and created again between two looks: the second object
 			// takes over nothing of the first.
@@ -90,7 +94,6 @@ func (rt *Runtime) compile() time.Duration {
 		}
 		old.retire(after[key])
 		if after[key] == nil {
-			rt.compiler.Forget(key)
 			rt.statuses.forget(key)
 		}
 	}
@@ -121,12 +124,7 @@ func (rt *Runtime) touched(before map[k8swatch.Key]*Cluster) map[k8swatch.Key]st
 		}
 		return touched
 	}
-	for _, change := range changes {
-		for _, key := range rt.compiler.Affected(change) {
-			touched[key] = struct{}{}
-		}
-	}
-	return touched
+	return compile.Affected(rt.carried, changes)
 }
 
 // untilRecheck is how long clusters hold by the clock.

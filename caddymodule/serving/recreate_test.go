@@ -68,7 +68,7 @@ func TestRecreatedBetweenTwoLooks(t *testing.T) {
 		return rt.clusters()[recreated]
 	}
 	rt.source = source
-	rt.compiler = compile.NewCompiler(source, compile.Options{Namespace: "proxyauth", Recheck: validator.Recheck})
+	rt.compiler = compile.New(compile.Options{Namespace: "proxyauth", Recheck: validator.Recheck})
 
 	first := look("1")
 	stream := openWatch(t, rt, "a")

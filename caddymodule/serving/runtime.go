@@ -35,6 +35,9 @@ type Runtime struct {
 	source   k8swatch.Source
 	hub      *hub // nil for a directory
 	compiler *compile.Compiler
+	// carried is what the last compilation of each object left for the next one.
+	// Only the loop uses it.
+	carried map[k8swatch.Key]compile.Carried
 	// validators makes what authenticates the callers of each cluster.
 	validators *authn.Factory
 	statuses   *lastStatuses
@@ -76,13 +79,14 @@ func newRuntime(p *Process, o Options) (*Runtime, error) {
 		options: o,
 		source:  source,
 		hub:     hub,
-		compiler: compile.NewCompiler(source, compile.Options{
+		compiler: compile.New(compile.Options{
 			Namespace:           o.Namespace,
 			AllowedModes:        o.AllowedModes,
 			AudienceValidation:  o.AudienceValidation,
 			ReferenceNamespaces: o.ReferenceNamespaces,
 			Recheck:             validator.Recheck,
 		}),
+		carried:  make(map[k8swatch.Key]compile.Carried),
 		statuses: newLastStatuses(),
 		logger:   p.logger,
 		pending:  newChangeSet(),

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	apiservervalidation "k8s.io/apiserver/pkg/apis/apiserver/validation"
-	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 	"k8s.io/utils/ptr"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
@@ -28,9 +27,9 @@ type authentication struct {
 	stale    []string
 }
 
-// heldAuthentication keeps what was compiled for as long as auth_config stays
+// compiledAuth keeps what was compiled for as long as auth_config stays
 // the same.
-type heldAuthentication struct {
+type compiledAuth struct {
 	hash     string
 	jwt      []k8swatch.JWT
 	oidc     *k8swatch.OIDCProvider
@@ -52,20 +51,20 @@ func (b *builder) authentication() authentication {
 		ValidateAgainst:   b.spec.ValidateAgainstOrDefault(),
 		Hash:              authHash(&config),
 	}}
-	if b.held.auth.hash != a.auth.Hash {
-		b.held.auth = b.compileAuthentication(a.auth.Hash, &config)
+	if b.carried.auth.hash != a.auth.Hash {
+		b.carried.auth = b.compileAuthentication(a.auth.Hash, &config)
 	}
-	a.problems = slices.Concat(provider.problems, b.held.auth.problems)
+	a.problems = slices.Concat(provider.problems, b.carried.auth.problems)
 	if a.auth.DisableValidation {
 		return a
 	}
-	a.auth.Exchange = b.held.auth.exchange
+	a.auth.Exchange = b.carried.auth.exchange
 	switch a.auth.ValidateAgainst {
 	case v1.ValidateJwtAuthenticators:
-		a.auth.JWT = b.held.auth.jwt
+		a.auth.JWT = b.carried.auth.jwt
 	case v1.ValidateOidcProvider:
 		if provider.spec != nil {
-			a.auth.OIDC = b.held.auth.oidc
+			a.auth.OIDC = b.carried.auth.oidc
 		}
 	}
 	return a
@@ -78,7 +77,7 @@ func authHash(config *v1.AuthConfig) string {
 	data, err := json.Marshal(config)
 	if err != nil {
 		// Strings, booleans and lists of them always marshal.
-		panic("k8swatch: encoding auth_config: " + err.Error())
+		panic("compile: encoding auth_config: " + err.Error())
 	}
 	d.Bytes(data)
 	return d.Sum()
@@ -87,9 +86,9 @@ func authHash(config *v1.AuthConfig) string {
 // compileAuthentication validates all claim mappings of an object, also those
 // that are not in use: the author learns of an error when it is written, not when
 // the mappings are switched on (API-2).
-func (b *builder) compileAuthentication(hash string, config *v1.AuthConfig) heldAuthentication {
-	held := heldAuthentication{hash: hash}
-	b.cel = &objectCEL{Compiler: b.sharedCEL()}
+func (b *builder) compileAuthentication(hash string, config *v1.AuthConfig) compiledAuth {
+	out := compiledAuth{hash: hash}
+	b.cel = &objectCEL{Compiler: b.compiler.cel()}
 	discovery := map[string]bool{}
 	for i := range config.JWT {
 		path := fmt.Sprintf("spec.auth_config.jwt[%d]", i)
@@ -100,15 +99,15 @@ func (b *builder) compileAuthentication(hash string, config *v1.AuthConfig) held
 			}
 			discovery[url] = true
 		}
-		held.jwt = append(held.jwt, compiled)
-		held.problems = append(held.problems, problems...)
+		out.jwt = append(out.jwt, compiled)
+		out.problems = append(out.problems, problems...)
 	}
 	var problems []problem
-	held.oidc, problems = b.compileProvider(config.OidcProvider)
-	held.problems = append(held.problems, problems...)
-	held.exchange, problems = tokenExchange(config)
-	held.problems = append(held.problems, problems...)
-	return held
+	out.oidc, problems = b.compileProvider(config.OidcProvider)
+	out.problems = append(out.problems, problems...)
+	out.exchange, problems = tokenExchange(config)
+	out.problems = append(out.problems, problems...)
+	return out
 }
 
 func (b *builder) compileJWT(path string, spec *v1.JWTAuthenticator) (k8swatch.JWT, []problem) {
@@ -239,12 +238,4 @@ func celText(text string) string {
 		lines = append(lines, strings.TrimSuffix(line, " (in container '')"))
 	}
 	return "does not compile: " + strings.Join(lines, ", ")
-}
-
-// sharedCEL returns the compiler, which is made at the first need.
-func (b *builder) sharedCEL() authenticationcel.Compiler {
-	if b.compiler.cel == nil {
-		b.compiler.cel = newSharedCEL()
-	}
-	return b.compiler.cel
 }

@@ -200,7 +200,7 @@ func TestExpressionsAreShared(t *testing.T) {
 		key := k8swatch.Key{Namespace: "team-a", Name: name}
 		o.Name = name
 		b.store.Objects[key] = &k8swatch.Object{ProxyKubeApi: o}
-		c := b.Compile(key)
+		c := b.at(key)
 		k8stest.WantReady(t, c, k8swatch.ReasonServing)
 		compiled[name] = c.Auth.JWT[0]
 	}
@@ -218,7 +218,7 @@ func TestExpressionsAreShared(t *testing.T) {
 			t.Errorf("username of %s: %v, %v", name, user, err)
 		}
 	}
-	if n := b.Compiler.cel.(*sharedCEL).results.Len(); n != 2 {
+	if n := b.Compiler.cel().(*sharedCEL).results.Len(); n != 2 {
 		t.Errorf("%d programs for 2 expressions", n)
 	}
 }
@@ -267,9 +267,9 @@ func BenchmarkCompileUnchanged(b *testing.B) {
 	bench := newBench(b)
 	bench.put(k8stest.Object(k8stest.InFrontProxy))
 	bench.putSecret(k8stest.FrontProxySecret(k8stest.Certificate(b)))
-	bench.Compile(k8stest.Key)
+	bench.at(k8stest.Key)
 	b.ReportAllocs()
 	for b.Loop() {
-		bench.Compile(k8stest.Key)
+		bench.at(k8stest.Key)
 	}
 }

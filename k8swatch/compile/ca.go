@@ -27,8 +27,8 @@ type authority struct {
 	stale    []string
 }
 
-// heldAuthority is a CA that was read well, and where from (CERT-7).
-type heldAuthority struct {
+// goodCA is a CA that was read well, and where from (CERT-7).
+type goodCA struct {
 	source string
 	*bundle
 }
@@ -111,7 +111,7 @@ func (b *builder) referredAuthority(path, kind string, ref *v1.KeyReference) aut
 	}
 	source := r.String() + " " + r.Key
 	data, err := b.read(r)
-	var held heldAuthority
+	var held goodCA
 	if err == nil {
 		if held, err = b.parseAuthority(source, data); err != nil {
 			err = errReference{r, "key " + text.Quote(r.Key, k8swatch.MaxQuoted) + " " + err.Error()}
@@ -122,23 +122,23 @@ func (b *builder) referredAuthority(path, kind string, ref *v1.KeyReference) aut
 	case err == nil:
 		return authority{pool: held.pool, hash: held.hash}
 	case errors.As(err, &protected):
-		b.held.authority = heldAuthority{}
+		b.carried.ca = goodCA{}
 		return unknownAuthority(invalid(path+".name", reference.ProtectedText))
-	case b.held.authority.source == source:
-		held = b.held.authority
+	case b.carried.ca.source == source:
+		held = b.carried.ca
 		return authority{pool: held.pool, hash: held.hash, stale: []string{err.Error()}}
 	}
 	return unknownAuthority(problem{reason: k8swatch.ReasonReferenceNotFound, path: path, text: err.Error()})
 }
 
 // parseAuthority parses a CA once per content and holds it.
-func (b *builder) parseAuthority(source string, data []byte) (heldAuthority, error) {
+func (b *builder) parseAuthority(source string, data []byte) (goodCA, error) {
 	parsed, err := b.compiler.bundles.get(data)
 	if err != nil {
-		return heldAuthority{}, err
+		return goodCA{}, err
 	}
-	b.held.authority = heldAuthority{source, parsed}
-	return b.held.authority, nil
+	b.carried.ca = goodCA{source, parsed}
+	return b.carried.ca, nil
 }
 
 // authorityHash does not depend on the order or repetition of the certificates,

@@ -224,7 +224,7 @@ func TestEveryPlaceOfACA(t *testing.T) {
 func TestBundlesAreShared(t *testing.T) {
 	b := newBench(t)
 	ca := k8stest.Certificate(t).Crt
-	all := b.bundles
+	all := b.Compiler.bundles
 	first, err := all.get(ca)
 	if err != nil {
 		t.Fatal(err)

@@ -116,7 +116,7 @@ func (panicking) CompileClaimsExpression(authenticationcel.ExpressionAccessor) (
 // A panic over one object closes that object and no other.
 func TestPanicClosesOneObject(t *testing.T) {
 	b := newBench(t)
-	b.Compiler.cel = panicking{}
+	b.Compiler.cel = func() authenticationcel.Compiler { return panicking{} }
 	b.put(withRules("true"))
 	k8stest.WantReady(t, b.compile(), k8swatch.ReasonInvalidSpec, "cannot be processed")
 	b.put(withRules())

@@ -21,21 +21,9 @@ func clientCertPair() keypair.Names {
 	return keypair.Names{Certificate: "client_cert.cert", Key: "client_cert.key"}
 }
 
-// passingCert is the certificate that passes an mTLS gate in Passthrough
-// (CERT-9).
-type passingCert struct {
-	// certificate is nil unless it may be presented to the target now.
-	certificate *k8swatch.ClientCertificate
-	problems    []problem
-	notices     []k8swatch.Condition
-	stale       []string
-	// recheckAt is when this must be looked at again, zero for never.
-	recheckAt time.Time
-}
-
-// heldClientCert is what is held of client_cert between two looks (CERT-7). It
+// clientCertState is what is held of client_cert between two looks (CERT-7). It
 // belongs to what the object says of it: a change there inherits nothing.
-type heldClientCert struct {
+type clientCertState struct {
 	source string
 	// seen is the pair as it was last read, good or bad.
 	seen keypair.Pair
@@ -52,25 +40,25 @@ type pairHalf struct {
 }
 
 // clientCert reads client_cert, which is presented in Passthrough only.
-func (b *builder) clientCert(mode v1.UpstreamMode) passingCert {
+func (b *builder) clientCert(mode v1.UpstreamMode) certificateResult {
 	if b.spec.ClientCert == nil || mode != v1.ModePassthrough {
 		// A withdrawal would not be seen now: what is not looked at is not held.
-		b.held.clientCert = heldClientCert{}
-		return passingCert{}
+		b.carried.clientCert = clientCertState{}
+		return certificateResult{}
 	}
 	halves, problems, ok := b.clientCertHalves()
 	if !ok {
-		b.held.clientCert = heldClientCert{}
-		return passingCert{problems: problems}
+		b.carried.clientCert = clientCertState{}
+		return certificateResult{problems: problems}
 	}
-	held := &b.held.clientCert
+	held := &b.carried.clientCert
 	if source := pairSource(halves); held.source != source {
-		*held = heldClientCert{source: source}
+		*held = clientCertState{source: source}
 	}
 	values, fault, refused := b.readHalves(halves)
 	if len(refused) > 0 {
-		*held = heldClientCert{}
-		return passingCert{problems: refused}
+		*held = clientCertState{}
+		return certificateResult{problems: refused}
 	}
 	if fault == "" {
 		fault = held.accept(values[0], values[1], halves, b.now)
@@ -146,7 +134,7 @@ func (b *builder) readHalves(halves []pairHalf) (values [][]byte, fault string, 
 }
 
 // accept holds a pair that was read, or says why it cannot be used.
-func (h *heldClientCert) accept(crt, key []byte, halves []pairHalf, now time.Time) (fault string) {
+func (h *clientCertState) accept(crt, key []byte, halves []pairHalf, now time.Time) (fault string) {
 	if h.seen.Content != keypair.Content(crt, key) {
 		h.seen = keypair.Parse(crt, key, clientCertPair())
 	}
@@ -178,11 +166,11 @@ func referred(halves []pairHalf) string {
 
 // decide says what may be presented: the pair that was last good, until it
 // expires.
-func (h *heldClientCert) decide(fault string, halves []pairHalf, now time.Time) passingCert {
+func (h *clientCertState) decide(fault string, halves []pairHalf, now time.Time) certificateResult {
 	if h.good != nil && now.After(h.good.Leaf.NotAfter) {
 		h.good = nil
 	}
-	p := passingCert{certificate: h.good, recheckAt: nextLook(h.good, h.seen, now)}
+	p := certificateResult{certificate: h.good, recheckAt: nextLook(h.good, h.seen, now)}
 	switch {
 	case fault == "":
 	case h.good != nil:

@@ -282,7 +282,7 @@ func TestClientCertInPreparation(t *testing.T) {
 	}
 
 	b.removeSecret("team-a", "mtls")
-	b.Forget(k8stest.Key)
+	b.forget()
 	c = b.compile()
 	k8stest.WantReady(t, c, k8swatch.ReasonReferenceNotFound)
 	if len(c.Missing) != 1 || c.Missing[0].Reason != k8swatch.ReasonInvalidSpec {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -44,96 +45,79 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Compiler turns objects, with what they refer to, into Clusters. It holds what
-// was last good of each reference, so that a read that fails closes nothing
-// (CERT-6, CERT-7). Its methods may be called from several goroutines; the work
-// is done by one at a time.
+// Compiler compiles the objects of one process. It holds only what all objects
+// share: the options, and two caches that are keyed by content. It is for one
+// goroutine at a time.
 type Compiler struct {
-	store   k8swatch.Store
 	options Options
-
-	mu   sync.Mutex
-	held map[k8swatch.Key]*held
-	// bundles are the CAs of all objects.
 	bundles bundles
-	// readers are the objects whose last compilation read something.
-	readers map[k8swatch.Change]map[k8swatch.Key]struct{}
-	// cel is made at the first need: it takes a while, and not every
-	// installation has an expression.
-	cel authenticationcel.Compiler
+	// cel compiles expressions. It is made when the first object needs it: that
+	// takes a while, and not every installation has an expression.
+	cel func() authenticationcel.Compiler
 }
 
-// held is what is kept of an object between two compilations.
-type held struct {
-	uid        types.UID
-	rechecks   rechecks
-	auth       heldAuthentication
-	authority  heldAuthority
-	port       resolvedPort
-	service    string
-	frontProxy frontProxyState
-	clientCert heldClientCert
-	config     heldConfig
-	cluster    *k8swatch.Cluster
-	// reads is what the last compilation read, whether it was there or not.
-	reads []k8swatch.Change
-}
-
-// rechecks are the verdicts of admission on one spec, by mode.
-type rechecks struct {
-	spec   string
-	byMode map[v1.UpstreamMode]field.ErrorList
-}
-
-// NewCompiler returns a Compiler that reads from store. It panics without
-// Options.Recheck: objects that are older than the rules would pass unseen.
-func NewCompiler(store k8swatch.Store, o Options) *Compiler {
+// New returns a Compiler. It panics without Options.Recheck: objects that are
+// older than the rules of admission would pass unseen.
+func New(o Options) *Compiler {
 	if o.Recheck == nil {
-		panic("k8swatch: Options.Recheck is required")
+		panic("compile: Options.Recheck is required")
 	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Compiler{store: store, options: o, held: map[k8swatch.Key]*held{}, bundles: bundles{}, readers: map[k8swatch.Change]map[k8swatch.Key]struct{}{}}
+	return &Compiler{options: o, bundles: bundles{}, cel: sync.OnceValue(func() authenticationcel.Compiler { return newSharedCEL() })}
 }
 
-// Compile returns what the object amounts to now, nil when it is gone. While
-// nothing changes it returns the same pointer; RecheckAt says when time alone
-// changes something.
-func (c *Compiler) Compile(key k8swatch.Key) *k8swatch.Cluster {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	object := c.store.Object(key)
+// Carried is what the compilation of an object hands to the next compilation of
+// the same object: the last good value of each reference, so that a read that
+// fails closes nothing (CERT-6, CERT-7), and what an unchanged part was compiled
+// to. It is a value that is never changed. The zero value is that of an object
+// that was never compiled.
+type Carried struct {
+	uid        types.UID
+	rules      ruleResults
+	auth       compiledAuth
+	ca         goodCA
+	port       resolvedPort
+	service    string
+	frontProxy frontProxyState
+	clientCert clientCertState
+	config     configState
+	cluster    *k8swatch.Cluster
+	// reads are what the compilation asked the store for, whether it was there
+	// or not.
+	reads []k8swatch.Change
+}
+
+// ruleResults are what the rules of admission say of one spec, by mode.
+type ruleResults struct {
+	spec   string
+	byMode map[v1.UpstreamMode]field.ErrorList
+}
+
+// Compile returns what the object at key amounts to now, nil when it is gone,
+// and what the next call for that key must be given. While nothing changes it
+// returns the same pointer. RecheckAt says when time alone changes something.
+func (c *Compiler) Compile(store k8swatch.Store, key k8swatch.Key, last Carried) (*k8swatch.Cluster, Carried) {
+	object := store.Object(key)
 	if object == nil || object.ProxyKubeApi == nil {
-		c.forget(key)
-		return nil
+		return nil, Carried{}
 	}
-	h := c.held[key]
-	if h == nil || h.uid != object.ProxyKubeApi.UID {
-		// An object of the same name is another object: nothing that was
-		// held for its predecessor is its own.
-		c.forget(key)
-		h = &held{uid: object.ProxyKubeApi.UID}
-		c.held[key] = h
+	if last.uid != object.ProxyKubeApi.UID {
+		// An object of the same name is another object: it inherits nothing.
+		last = Carried{uid: object.ProxyKubeApi.UID}
 	}
-	reads := &recorder{Store: c.store, seen: map[k8swatch.Change]struct{}{}}
+	reads := &recorder{Store: store, seen: map[k8swatch.Change]struct{}{}}
 	b := &builder{
-		compiler: c, store: reads, options: c.options, held: h, now: c.options.Now(),
+		compiler: c, store: reads, options: c.options, carried: last, now: c.options.Now(),
 		key: key, object: object, spec: &object.ProxyKubeApi.Spec,
 	}
-	cluster := b.guarded()
-	c.remember(key, h, reads.seen)
-	if !sameCluster(h.cluster, cluster) {
-		h.cluster = cluster
+	cluster := b.buildOrRefuse()
+	b.carried.reads = slices.Collect(maps.Keys(reads.seen))
+	if b.carried.cluster = last.cluster; !sameCluster(last.cluster, cluster) {
+		b.carried.cluster = cluster
 	}
-	return h.cluster
-}
-
-// Forget drops what is held of an object.
-func (c *Compiler) Forget(key k8swatch.Key) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.forget(key)
+	return b.carried.cluster, b.carried
 }
 
 // builder makes one Cluster.
@@ -141,8 +125,10 @@ type builder struct {
 	compiler *Compiler
 	store    k8swatch.Store
 	options  Options
-	held     *held
-	now      time.Time
+	// carried begins as what the last compilation left, and ends as what the
+	// next one is given.
+	carried Carried
+	now     time.Time
 
 	key    k8swatch.Key
 	object *k8swatch.Object
@@ -151,21 +137,21 @@ type builder struct {
 	cel *objectCEL
 }
 
-// guarded is build with a recover: a panic over one object closes that object and
-// no other.
-func (b *builder) guarded() (c *k8swatch.Cluster) {
+// buildOrRefuse makes the Cluster. A panic over an object closes that object
+// only.
+func (b *builder) buildOrRefuse() (c *k8swatch.Cluster) {
 	defer func() {
 		if recover() == nil {
 			return
 		}
-		// What is held may be half of something.
-		*b.held = held{uid: b.held.uid, reads: b.held.reads}
+		// What was carried so far may be incomplete.
+		b.carried = Carried{uid: b.object.ProxyKubeApi.UID}
 		c = &k8swatch.Cluster{
 			Key:        b.key,
 			UID:        b.object.ProxyKubeApi.UID,
 			Generation: b.object.ProxyKubeApi.Generation,
-			Enabled:    ptr.Deref(b.spec.Enabled, true),
-			Mode:       b.mode(),
+			Enabled:    b.spec.EnabledOrDefault(),
+			Mode:       b.spec.ModeOrDefault(),
 			Auth:       k8swatch.Auth{ValidateAgainst: b.spec.ValidateAgainstOrDefault()},
 			Ready:      readiness([]problem{invalid("spec", "the object cannot be processed")}),
 		}
@@ -174,47 +160,50 @@ func (b *builder) guarded() (c *k8swatch.Cluster) {
 }
 
 func (b *builder) build() *k8swatch.Cluster {
-	mode := b.mode()
-	user, group := b.prefixes()
-	place, ca, auth := b.place(), b.authority(), b.authentication()
+	mode := b.spec.ModeOrDefault()
+	user, group := b.spec.UserPrefixOrDefault(), b.spec.GroupPrefixOrDefault()
+	server, ca, auth, clientCert := b.endpoint(), b.authority(), b.authentication(), b.clientCert(mode)
 	c := &k8swatch.Cluster{
 		Key:           b.key,
 		UID:           b.object.ProxyKubeApi.UID,
 		Generation:    b.object.ProxyKubeApi.Generation,
-		Enabled:       ptr.Deref(b.spec.Enabled, true),
+		Enabled:       b.spec.EnabledOrDefault(),
 		Exposed:       b.spec.ExposeViaDashboard,
 		Mode:          mode,
-		Target:        place.target,
-		ServerName:    place.serverName,
+		Target:        server.target,
+		ServerName:    server.serverName,
 		CA:            ca.pool,
 		CAHash:        ca.hash,
+		ClientCert:    clientCert.certificate,
 		UserPrefix:    user,
 		GroupPrefix:   group,
 		ForwardUID:    b.spec.UpstreamAuth != nil && b.spec.UpstreamAuth.ForwardUID,
 		Auth:          auth.auth,
 		RequiredGroup: b.requiredGroup(),
 		Preparing:     mode == v1.ModePassthrough && (user != "" || group != ""),
+		RecheckAt:     clientCert.recheckAt,
 	}
-	own := slices.Concat(place.problems, ca.problems, auth.problems, b.references(), b.unsupported())
-	passing := b.clientCert(mode)
-	c.ClientCert, c.RecheckAt = passing.certificate, passing.recheckAt
-	c.TargetKnown = c.Enabled && len(place.problems) == 0 && ca.hash != unknownCAHash
-	var certificate presentable
+	c.TargetKnown = c.Enabled && len(server.problems) == 0 && ca.hash != unknownCAHash
+	var frontProxy certificateResult
 	if mode == v1.ModeFrontProxy || c.Preparing {
-		certificate = b.frontProxy(place.target.Canonical)
-		c.FrontProxy, c.RecheckAt = certificate.certificate, earliest(c.RecheckAt, certificate.recheckAt, b.now)
-		c.ClientCertSecret, c.ClientCertTarget = k8swatch.FrontProxySecret(b.key), place.target.Canonical
+		frontProxy = b.frontProxy(server.target.Canonical)
+		c.FrontProxy, c.RecheckAt = frontProxy.certificate, earliest(c.RecheckAt, frontProxy.recheckAt, b.now)
+		c.ClientCertSecret, c.ClientCertTarget = k8swatch.FrontProxySecret(b.key), server.target.Canonical
 		c.Probe = c.TargetKnown && c.FrontProxy != nil && b.prefixesValid()
 	} else {
-		// A withdrawal would not be seen now: what is not looked at is not held.
-		b.held.frontProxy = frontProxyState{}
+		// The Secret is not watched for now, so that its withdrawal would be
+		// missed: nothing of it is carried over.
+		b.carried.frontProxy = frontProxyState{}
 	}
-	c.Ready = readiness(b.problems(mode, slices.Concat(own, passing.problems), certificate.problems))
+	own := slices.Concat(server.problems, ca.problems, auth.problems, b.references(), b.unsupported())
+	c.Ready = readiness(b.problems(mode, slices.Concat(own, clientCert.problems), frontProxy.problems))
 	if c.Preparing {
 		// FrontProxy refuses client_cert as a whole, whatever is in it.
-		c.Missing = conditions(b.problems(v1.ModeFrontProxy, own, certificate.problems))
+		c.Missing = conditions(b.problems(v1.ModeFrontProxy, own, frontProxy.problems))
 	}
-	c.Notices = b.notices(slices.Concat(certificate.notices, passing.notices), slices.Concat(place.stale, ca.stale, auth.stale, passing.stale))
+	c.Notices = b.notices(
+		slices.Concat(frontProxy.notices, clientCert.notices),
+		slices.Concat(server.stale, ca.stale, auth.stale, clientCert.stale))
 	return c
 }
 
@@ -226,7 +215,7 @@ func (b *builder) problems(mode v1.UpstreamMode, own, certificate []problem) []p
 	if b.object.Invalid != "" {
 		rules = []problem{invalid("", b.object.Invalid)}
 	} else {
-		rules = fromFaults(admission.Faults(b.recheck(mode)))
+		rules = fromFaults(admission.Faults(b.rulesIn(mode)))
 	}
 	for _, reason := range []string{k8swatch.ReasonInvalidSpec, k8swatch.ReasonServiceNotFound, k8swatch.ReasonReferenceNotFound} {
 		for _, p := range withoutRepeats(rules, own) {
@@ -244,7 +233,7 @@ func (b *builder) problems(mode v1.UpstreamMode, own, certificate []problem) []p
 // gates are the reasons that come before anything is looked at.
 func (b *builder) gates(mode v1.UpstreamMode) []problem {
 	var problems []problem
-	if !ptr.Deref(b.spec.Enabled, true) {
+	if !b.spec.EnabledOrDefault() {
 		problems = append(problems, problem{reason: k8swatch.ReasonDisabled, text: "spec.enabled is false"})
 	}
 	if !knownMode(mode) {
@@ -266,17 +255,19 @@ func knownMode(mode v1.UpstreamMode) bool {
 	return mode == v1.ModePassthrough || mode == v1.ModeFrontProxy
 }
 
-// recheck runs the rules of admission as if the object had a mode, once for
+// rulesIn runs the rules of admission as if the object had that mode, once for
 // each spec and mode.
-func (b *builder) recheck(mode v1.UpstreamMode) field.ErrorList {
-	r := &b.held.rechecks
-	if spec := specHash(b.spec); r.spec != spec {
-		*r = rechecks{spec: spec, byMode: map[v1.UpstreamMode]field.ErrorList{}}
+func (b *builder) rulesIn(mode v1.UpstreamMode) field.ErrorList {
+	results := &b.carried.rules
+	if spec := specHash(b.spec); results.spec != spec {
+		*results = ruleResults{spec: spec}
 	}
-	errs, ok := r.byMode[mode]
-	if !ok {
+	errs, known := results.byMode[mode]
+	if !known {
 		errs = b.options.Recheck(withMode(b.object.ProxyKubeApi, mode))
-		r.byMode[mode] = errs
+		byMode := map[v1.UpstreamMode]field.ErrorList{mode: errs}
+		maps.Copy(byMode, results.byMode)
+		results.byMode = byMode
 	}
 	return errs
 }
@@ -296,26 +287,11 @@ func withMode(object *v1.ProxyKubeApi, mode v1.UpstreamMode) *v1.ProxyKubeApi {
 func specHash(spec *v1.ProxyKubeApiSpec) string {
 	data, err := json.Marshal(spec)
 	if err != nil {
-		panic("k8swatch: encoding a spec: " + err.Error())
+		panic("compile: encoding a spec: " + err.Error())
 	}
 	d := digest.New("spec")
 	d.Bytes(data)
 	return d.Sum()
-}
-
-func (b *builder) mode() v1.UpstreamMode {
-	if b.spec.UpstreamAuth == nil || b.spec.UpstreamAuth.Mode == "" {
-		return v1.ModePassthrough
-	}
-	return b.spec.UpstreamAuth.Mode
-}
-
-func (b *builder) prefixes() (user, group string) {
-	u := b.spec.UpstreamAuth
-	if u == nil {
-		return "", ""
-	}
-	return ptr.Deref(u.UserPrefix, ""), ptr.Deref(u.GroupPrefix, "")
 }
 
 // prefixesValid says whether the prefixes alone would pass in FrontProxy: the
@@ -324,11 +300,11 @@ func (b *builder) prefixesValid() bool {
 	if b.object.Invalid != "" {
 		return false
 	}
-	user, group := b.prefixes()
+	user, group := b.spec.UserPrefixOrDefault(), b.spec.GroupPrefixOrDefault()
 	if user == "" || group == "" || strings.HasPrefix(user, k8swatch.ReservedPrefix) || strings.HasPrefix(group, k8swatch.ReservedPrefix) {
 		return false
 	}
-	return !slices.ContainsFunc(b.recheck(v1.ModeFrontProxy), func(err *field.Error) bool {
+	return !slices.ContainsFunc(b.rulesIn(v1.ModeFrontProxy), func(err *field.Error) bool {
 		return strings.HasPrefix(err.Field, "spec.upstream_auth")
 	})
 }

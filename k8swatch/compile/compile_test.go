@@ -115,34 +115,28 @@ func TestCompileCopiesTheObject(t *testing.T) {
 
 func TestCompileOfAnObjectThatIsGone(t *testing.T) {
 	b := newBench(t)
-	if c := b.Compile(k8stest.Key); c != nil {
+	if c := b.at(k8stest.Key); c != nil {
 		t.Errorf("Compile of nothing: %+v", c)
 	}
 	b.store.Objects[k8stest.Key] = &k8swatch.Object{}
-	if c := b.Compile(k8stest.Key); c != nil {
+	if c := b.at(k8stest.Key); c != nil {
 		t.Errorf("Compile of an empty Object: %+v", c)
 	}
 	b.put(k8stest.Object())
 	b.compile()
 	delete(b.store.Objects, k8stest.Key)
-	if c := b.Compile(k8stest.Key); c != nil || len(b.held) != 0 {
-		t.Errorf("Compile after a deletion: %+v, %d held", c, len(b.held))
-	}
-	b.put(k8stest.Object())
-	b.compile()
-	b.Forget(k8stest.Key)
-	if len(b.held) != 0 {
-		t.Error("Forget keeps what is held")
+	if c := b.at(k8stest.Key); c != nil || b.carried[k8stest.Key].uid != "" {
+		t.Errorf("Compile after a deletion: %+v, carried %+v", c, b.carried[k8stest.Key])
 	}
 }
 
-func TestNewCompilerNeedsTheRulesOfAdmission(t *testing.T) {
+func TestNewNeedsTheRulesOfAdmission(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("NewCompiler took options without Recheck")
+			t.Error("New took options without Recheck")
 		}
 	}()
-	NewCompiler(k8stest.NewMemory(), Options{})
+	New(Options{})
 }
 
 // CONF-6: an object that was never accepted is listed with InvalidSpec, one
@@ -400,5 +394,45 @@ func TestLongMessagesAreBounded(t *testing.T) {
 	}))
 	if m := b.compile().Ready.Message; len(m) > 200 || strings.Contains(m, "\n") {
 		t.Errorf("a message of %d bytes", len(m))
+	}
+}
+
+// A compilation changes neither what it is given nor anything that a later one
+// depends on: the same input gives the same result, whatever came in between.
+func TestCompileIsPure(t *testing.T) {
+	b := newBench(t)
+	b.put(k8stest.Object(k8stest.InFrontProxy, func(s *v1.ProxyKubeApiSpec) {
+		s.Cert = &v1.CertSource{Secret: refTo("ca", "ca.crt")}
+	}))
+	good := k8stest.FrontProxySecret(k8stest.Certificate(t))
+	b.putSecret(good)
+	b.putCA(map[string][]byte{"ca.crt": k8stest.Certificate(t).Crt})
+	k8stest.WantReady(t, b.compile(), k8swatch.ReasonServing)
+	before := b.carried[k8stest.Key]
+
+	fail := func() {
+		b.fail(caRead, k8stest.ErrForbidden())
+		b.fail(k8stest.FrontProxyRead, k8stest.ErrForbidden())
+	}
+	fail()
+	stale, _ := b.Compile(b.store, k8stest.Key, before)
+	k8stest.WantReady(t, stale, k8swatch.ReasonServing)
+
+	// The administrator withdraws the certificate, and the author the CA.
+	b.heal(caRead)
+	b.heal(k8stest.FrontProxyRead)
+	b.removeSecret(good.Namespace, good.Name)
+	b.removeSecret("team-a", "ca")
+	withdrawn, after := b.Compile(b.store, k8stest.Key, before)
+	k8stest.WantReady(t, withdrawn, k8swatch.ReasonClientCertMissing)
+
+	fail()
+	again, _ := b.Compile(b.store, k8stest.Key, before)
+	if !sameCluster(stale, again) {
+		t.Errorf("with the same input: %+v, then %+v", stale, again)
+	}
+	closed, _ := b.Compile(b.store, k8stest.Key, after)
+	if closed.FrontProxy != nil {
+		t.Error("a certificate that was withdrawn is back")
 	}
 }

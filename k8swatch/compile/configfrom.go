@@ -18,9 +18,9 @@ type resolvedProvider struct {
 	stale    []string
 }
 
-// heldConfig is what config_from last gave that could be used (CERT-7). It
+// configState is what config_from last gave that could be used (CERT-7). It
 // belongs to the Secret that it was read from: another inherits nothing.
-type heldConfig struct {
+type configState struct {
 	source string
 	// values are nil when there are none.
 	values configValues
@@ -36,7 +36,7 @@ func (b *builder) provider() resolvedProvider {
 		return b.referredProvider(p)
 	}
 	// A withdrawal would not be seen now: what is not looked at is not held.
-	b.held.config = heldConfig{}
+	b.carried.config = configState{}
 	switch {
 	case !reference.UsesProvider(b.spec):
 		return resolvedProvider{}
@@ -59,26 +59,26 @@ func refusedProvider(problems ...problem) resolvedProvider {
 
 // referredProvider reads config_from, or goes on with what it last gave.
 func (b *builder) referredProvider(p *v1.OidcProvider) resolvedProvider {
-	held := &b.held.config
+	held := &b.carried.config
 	if p.ConfigFrom.Secret == nil {
-		*held = heldConfig{}
+		*held = configState{}
 		return refusedProvider(invalid(reference.ConfigFromPath, "is required"))
 	}
 	r, refused := b.policy().Resolve(reference.ConfigFromPath, k8swatch.KindSecret, p.ConfigFrom.Secret.Name, p.ConfigFrom.Secret.Namespace, nil)
 	if len(refused) > 0 {
 		// references() tells them.
-		*held = heldConfig{}
+		*held = configState{}
 		return refusedProvider()
 	}
 	if held.source != r.String() {
-		*held = heldConfig{source: r.String()}
+		*held = configState{source: r.String()}
 	}
 	var problems []problem
 	data, err := b.readAll(r)
 	var protected errProtected
 	switch {
 	case errors.As(err, &protected):
-		*held = heldConfig{}
+		*held = configState{}
 		return refusedProvider(invalid(reference.ConfigFromPath+".name", reference.ProtectedText))
 	case err != nil:
 		problems = []problem{{reason: k8swatch.ReasonReferenceNotFound, path: reference.ConfigFromPath, text: err.Error()}}

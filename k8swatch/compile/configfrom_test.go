@@ -324,7 +324,7 @@ func TestConfigFromChangesTheHash(t *testing.T) {
 	o := withProvider()
 	o.Name = neighbour.Name
 	b.store.Objects[neighbour] = &k8swatch.Object{ProxyKubeApi: o}
-	untouched := b.Compile(neighbour)
+	untouched := b.at(neighbour)
 
 	seen := map[string]string{b.compile().Auth.Hash: "the first"}
 	changes := map[string]string{
@@ -336,7 +336,7 @@ func TestConfigFromChangesTheHash(t *testing.T) {
 		maps.Copy(data, map[string]string{key: value})
 		b.putConfig(data)
 		secret := k8swatch.Change{Kind: k8swatch.KindSecret, Namespace: "team-a", Name: "idp"}
-		if diff := cmp.Diff([]k8swatch.Key{k8stest.Key}, b.Compiler.Affected(secret)); diff != "" {
+		if diff := cmp.Diff([]k8swatch.Key{k8stest.Key}, b.affected(secret)); diff != "" {
 			t.Errorf("affected by the Secret: %s", diff)
 		}
 		before := b.compile()
@@ -350,7 +350,7 @@ func TestConfigFromChangesTheHash(t *testing.T) {
 			t.Errorf("%s: a new value though nothing that is read changed", key)
 		}
 	}
-	if b.Compile(neighbour) != untouched {
+	if b.at(neighbour) != untouched {
 		t.Error("the neighbour is another value")
 	}
 }

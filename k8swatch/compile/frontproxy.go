@@ -14,13 +14,16 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/reference"
 )
 
-// presentable is the front-proxy certificate of a cluster.
-type presentable struct {
+// certificateResult is what a certificate amounts to now: the one that the proxy
+// presents in FrontProxy, or client_cert.
+type certificateResult struct {
 	// certificate is nil unless it may be presented to the target now.
 	certificate *k8swatch.ClientCertificate
 	problems    []problem
 	notices     []k8swatch.Condition
-	// recheckAt is when this must be looked at again, zero for never.
+	// stale says which reads failed while an earlier value stays in force.
+	stale []string
+	// recheckAt is when time alone changes this result, zero for never.
 	recheckAt time.Time
 }
 
@@ -61,14 +64,14 @@ type acceptedPair struct {
 
 // frontProxy decides what may be presented to target, which is empty when it is
 // not known.
-func (b *builder) frontProxy(target string) presentable {
+func (b *builder) frontProxy(target string) certificateResult {
 	name := k8swatch.FrontProxySecret(b.key)
 	if len(name) > k8swatch.MaxSecretName {
-		return presentable{problems: []problem{{reason: k8swatch.ReasonClientCertNameTooLong, text: fmt.Sprintf(
+		return certificateResult{problems: []problem{{reason: k8swatch.ReasonClientCertNameTooLong, text: fmt.Sprintf(
 			"the Secret of the certificate, %s<namespace>.<name>, would have a name of %d characters, over the %d allowed; give the ProxyKubeApi a shorter name",
 			k8swatch.FrontProxySecretPrefix, len(name), k8swatch.MaxSecretName)}}}
 	}
-	state := &b.held.frontProxy
+	state := &b.carried.frontProxy
 	secret, err := b.store.Secret(b.options.Namespace, name)
 	unread := ""
 	switch {
@@ -80,7 +83,7 @@ func (b *builder) frontProxy(target string) presentable {
 		state.see(examine(secret, state.seen))
 	}
 	if state.seen == nil {
-		return presentable{problems: []problem{{reason: k8swatch.ReasonClientCertMissing, text: unread}}}
+		return certificateResult{problems: []problem{{reason: k8swatch.ReasonClientCertMissing, text: unread}}}
 	}
 	p := state.decide("Secret "+b.options.Namespace+"/"+name, b.now)
 	p.problems = append(p.problems, b.mismatches(name, target)...)
@@ -142,21 +145,21 @@ func (s *frontProxyState) see(seen *frontProxySecret) {
 }
 
 // decide says whether a pair is there, whatever it may be presented to.
-func (s *frontProxyState) decide(label string, now time.Time) presentable {
+func (s *frontProxyState) decide(label string, now time.Time) certificateResult {
 	missing := func(text string) []problem {
 		return []problem{{reason: k8swatch.ReasonClientCertMissing, text: label + " " + text}}
 	}
 	switch {
 	case s.seen.absent:
-		return presentable{problems: missing("does not exist")}
+		return certificateResult{problems: missing("does not exist")}
 	case s.seen.misfit != "":
-		return presentable{problems: missing(s.seen.misfit)}
+		return certificateResult{problems: missing(s.seen.misfit)}
 	}
 	fault := s.accept(now)
 	if s.pair != nil && now.After(s.pair.certificate.Leaf.NotAfter) {
 		s.pair = nil
 	}
-	p := presentable{recheckAt: nextLook(s.held(), s.seen.pair, now)}
+	p := certificateResult{recheckAt: nextLook(s.held(), s.seen.pair, now)}
 	switch {
 	case fault == "":
 	case s.pair == nil:
@@ -194,7 +197,7 @@ func (s *frontProxyState) accept(now time.Time) (fault string) {
 // mismatches compares what the admin wrote on the Secret with what the object
 // asks for. The author of the object does not learn the values on the Secret.
 func (b *builder) mismatches(name, target string) []problem {
-	seen := b.held.frontProxy.seen
+	seen := b.carried.frontProxy.seen
 	if seen.absent || target == "" {
 		return nil
 	}
@@ -205,7 +208,7 @@ func (b *builder) mismatches(name, target string) []problem {
 	if seen.annotations.target != target {
 		mismatch(fmt.Sprintf("annotation %s of Secret %s/%s must be %s", k8swatch.FrontProxyTargetAnnotation, b.options.Namespace, name, text.Quote(target, k8swatch.MaxQuoted)))
 	}
-	user, group := b.prefixes()
+	user, group := b.spec.UserPrefixOrDefault(), b.spec.GroupPrefixOrDefault()
 	if p := seen.annotations.prefix; seen.annotations.havePrefix && (p != user || p != group) {
 		mismatch(fmt.Sprintf("user_prefix and group_prefix must both be what annotation %s of Secret %s/%s says", k8swatch.FrontProxyPrefixAnnotation, b.options.Namespace, name))
 	}

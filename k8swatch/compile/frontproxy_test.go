@@ -219,7 +219,7 @@ func TestSecretNameTooLong(t *testing.T) {
 		o := k8stest.Object(k8stest.InFrontProxy)
 		o.Namespace, o.Name = key.Namespace, key.Name
 		b.store.Objects[key] = &k8swatch.Object{ProxyKubeApi: o}
-		k8stest.WantReady(t, b.Compile(key), reason)
+		k8stest.WantReady(t, b.at(key), reason)
 	}
 }
 

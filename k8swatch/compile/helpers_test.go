@@ -1,6 +1,8 @@
 package compile
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,18 +13,19 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/internal/k8stest"
 )
 
-// bench is a Compiler on a memory, with a clock that can be set.
+// bench compiles objects from a memory, with a clock that can be set.
 type bench struct {
 	t       testing.TB
 	store   *k8stest.Memory
 	options Options
 	now     time.Time
 	*Compiler
+	carried map[k8swatch.Key]Carried
 }
 
 func newBench(t testing.TB, change ...func(*Options)) *bench {
 	t.Helper()
-	b := &bench{t: t, store: k8stest.NewMemory(), now: k8stest.Now}
+	b := &bench{t: t, store: k8stest.NewMemory(), now: k8stest.Now, carried: map[k8swatch.Key]Carried{}}
 	b.options = Options{
 		Namespace:    k8stest.ProxyNamespace,
 		AllowedModes: []v1.UpstreamMode{v1.ModePassthrough, v1.ModeFrontProxy},
@@ -32,7 +35,7 @@ func newBench(t testing.TB, change ...func(*Options)) *bench {
 	for _, c := range change {
 		c(&b.options)
 	}
-	b.Compiler = NewCompiler(b.store, b.options)
+	b.Compiler = New(b.options)
 	return b
 }
 
@@ -43,11 +46,26 @@ func (b *bench) put(object *v1.ProxyKubeApi) {
 
 func (b *bench) compile() *k8swatch.Cluster {
 	b.t.Helper()
-	c := b.Compile(k8stest.Key)
+	c := b.at(k8stest.Key)
 	if c == nil {
 		b.t.Fatal("Compile returned nil")
 	}
 	return c
+}
+
+// at compiles the object at key with what its last compilation left.
+func (b *bench) at(key k8swatch.Key) *k8swatch.Cluster {
+	c, carried := b.Compile(b.store, key, b.carried[key])
+	b.carried[key] = carried
+	return c
+}
+
+// forget has the next compilation begin anew.
+func (b *bench) forget() { delete(b.carried, k8stest.Key) }
+
+// affected are the objects that one change concerns.
+func (b *bench) affected(change k8swatch.Change) []k8swatch.Key {
+	return slices.Collect(maps.Keys(Affected(b.carried, []k8swatch.Change{change})))
 }
 
 func (b *bench) putSecret(s *corev1.Secret) {

@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,46 +30,21 @@ func (r *recorder) Service(namespace, name string) (*corev1.Service, error) {
 	return r.Store.Service(namespace, name)
 }
 
-// Affected returns the objects that must be compiled again after a change: the
-// object itself, or those whose last compilation read what changed.
-func (c *Compiler) Affected(change k8swatch.Change) []k8swatch.Key {
-	if change.Kind == k8swatch.KindProxyKubeApi {
-		return []k8swatch.Key{{Namespace: change.Namespace, Name: change.Name}}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Collect(maps.Keys(c.readers[change]))
-}
-
-// remember puts what a compilation read in place of what the one before read.
-func (c *Compiler) remember(key k8swatch.Key, h *held, reads map[k8swatch.Change]struct{}) {
-	for _, change := range h.reads {
-		if _, still := reads[change]; !still {
-			c.unread(change, key)
+// Affected lists the objects that must be compiled again after changes: the
+// objects that changed, and those whose last compilation read what changed.
+func Affected(compiled map[k8swatch.Key]Carried, changes []k8swatch.Change) map[k8swatch.Key]struct{} {
+	affected := map[k8swatch.Key]struct{}{}
+	changed := map[k8swatch.Change]bool{}
+	for _, change := range changes {
+		changed[change] = true
+		if change.Kind == k8swatch.KindProxyKubeApi {
+			affected[k8swatch.Key{Namespace: change.Namespace, Name: change.Name}] = struct{}{}
 		}
 	}
-	h.reads = slices.Collect(maps.Keys(reads))
-	for change := range reads {
-		if c.readers[change] == nil {
-			c.readers[change] = map[k8swatch.Key]struct{}{}
-		}
-		c.readers[change][key] = struct{}{}
-	}
-}
-
-// forget drops what is held of an object.
-func (c *Compiler) forget(key k8swatch.Key) {
-	if h := c.held[key]; h != nil {
-		for _, change := range h.reads {
-			c.unread(change, key)
+	for key, carried := range compiled {
+		if slices.ContainsFunc(carried.reads, func(read k8swatch.Change) bool { return changed[read] }) {
+			affected[key] = struct{}{}
 		}
 	}
-	delete(c.held, key)
-}
-
-func (c *Compiler) unread(change k8swatch.Change, key k8swatch.Key) {
-	delete(c.readers[change], key)
-	if len(c.readers[change]) == 0 {
-		delete(c.readers, change)
-	}
+	return affected
 }

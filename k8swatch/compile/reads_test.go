@@ -21,21 +21,21 @@ func TestAffectedByWhatWasRead(t *testing.T) {
 		b.compile()
 	}
 	names("ca")
-	if got := b.Compiler.Affected(secret); !slices.Equal(got, []k8swatch.Key{k8stest.Key}) {
+	if got := b.affected(secret); !slices.Equal(got, []k8swatch.Key{k8stest.Key}) {
 		t.Errorf("a Secret that is missing: %v", got)
 	}
-	if got := b.Compiler.Affected(k8swatch.Change{Kind: k8swatch.KindConfigMap, Namespace: "team-a", Name: "ca"}); len(got) != 0 {
+	if got := b.affected(k8swatch.Change{Kind: k8swatch.KindConfigMap, Namespace: "team-a", Name: "ca"}); len(got) != 0 {
 		t.Errorf("a ConfigMap of that name: %v", got)
 	}
-	if got := b.Compiler.Affected(k8swatch.Change{Kind: k8swatch.KindProxyKubeApi, Namespace: "team-b", Name: "new"}); !slices.Equal(got, []k8swatch.Key{{Namespace: "team-b", Name: "new"}}) {
+	if got := b.affected(k8swatch.Change{Kind: k8swatch.KindProxyKubeApi, Namespace: "team-b", Name: "new"}); !slices.Equal(got, []k8swatch.Key{{Namespace: "team-b", Name: "new"}}) {
 		t.Errorf("an object: %v", got)
 	}
 	names("other")
-	if got := b.Compiler.Affected(secret); len(got) != 0 {
+	if got := b.affected(secret); len(got) != 0 {
 		t.Errorf("no longer named: %v", got)
 	}
-	b.Compiler.Forget(k8stest.Key)
-	if got := b.Compiler.readers; len(got) != 0 {
-		t.Errorf("forgotten, and still there: %v", got)
+	b.forget()
+	if got := b.affected(k8swatch.Change{Kind: k8swatch.KindSecret, Namespace: "team-a", Name: "other"}); len(got) != 0 {
+		t.Errorf("forgotten: %v", got)
 	}
 }

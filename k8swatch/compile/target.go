@@ -25,8 +25,8 @@ const agentServerName = "kubernetes.default.svc"
 
 const defaultServicePort = 443
 
-// place is where an apiserver is, as far as the object and its Service say.
-type place struct {
+// endpoint is where an apiserver is, as far as the object and its Service say.
+type endpoint struct {
 	target     k8swatch.Target
 	serverName string
 	problems   []problem
@@ -39,8 +39,8 @@ type resolvedPort struct {
 	port                      int32
 }
 
-func (b *builder) place() place {
-	p := b.service()
+func (b *builder) endpoint() endpoint {
+	p := b.serviceOrURL()
 	name := b.spec.TLSServerName
 	if name == "" {
 		return p
@@ -53,33 +53,33 @@ func (b *builder) place() place {
 	return p
 }
 
-func (b *builder) service() place {
+func (b *builder) serviceOrURL() endpoint {
 	s := b.spec.Service
 	switch {
 	case s.ExternalService != nil:
-		return externalPlace(s.ExternalService.URL)
+		return externalEndpoint(s.ExternalService.URL)
 	case s.KubernetesService != nil:
-		return b.kubernetesPlace(s.KubernetesService)
+		return b.kubernetesEndpoint(s.KubernetesService)
 	case s.Agent != nil:
-		return b.agentPlace(s.Agent)
+		return b.agentEndpoint(s.Agent)
 	}
-	return place{problems: []problem{invalid("spec.service", "exactly one of ExternalService, KubernetesService, Agent must be set")}}
+	return endpoint{problems: []problem{invalid("spec.service", "exactly one of ExternalService, KubernetesService, Agent must be set")}}
 }
 
-func externalPlace(raw string) place {
+func externalEndpoint(raw string) endpoint {
 	target, host, err := parseTargetURL(raw)
 	if err != nil {
-		return place{problems: []problem{invalid("spec.service.ExternalService.url", err.Error())}}
+		return endpoint{problems: []problem{invalid("spec.service.ExternalService.url", err.Error())}}
 	}
-	return place{target: target, serverName: host}
+	return endpoint{target: target, serverName: host}
 }
 
-func (b *builder) agentPlace(agent *v1.Agent) place {
+func (b *builder) agentEndpoint(agent *v1.Agent) endpoint {
 	name := agent.Name
 	if name == "" {
 		name = b.key.Name
 	}
-	p := place{serverName: agentServerName}
+	p := endpoint{serverName: agentServerName}
 	if len(validation.IsDNS1123Subdomain(name)) > 0 {
 		p.problems = append(p.problems, invalid("spec.service.Agent.name", "must be a DNS name"))
 	} else {
@@ -93,13 +93,13 @@ func (b *builder) agentPlace(agent *v1.Agent) place {
 	return p
 }
 
-// kubernetesPlace dials a Service by its name. A number needs no Service to be
+// serviceEndpoint dials a Service by its name. A number needs no Service to be
 // known, so that the target stays what it is while the Service is away: only a
 // change of spec.service ends streams (STREAM-1).
-func (b *builder) kubernetesPlace(ref *v1.KubernetesService) place {
+func (b *builder) kubernetesEndpoint(ref *v1.KubernetesService) endpoint {
 	const path = "spec.service.KubernetesService"
 	namespace := cmp.Or(ptr.Deref(ref.Namespace, ""), b.key.Namespace)
-	var p place
+	var p endpoint
 	if len(validation.IsDNS1123Label(ref.Name)) > 0 {
 		p.problems = append(p.problems, invalid(path+".name", "must be the name of a Service"))
 	}
@@ -140,10 +140,10 @@ func serviceTarget(namespace, name string, port int32) k8swatch.Target {
 func (b *builder) servicePort(namespace string, ref *v1.KubernetesService) (int32, []problem, []string) {
 	asked := b.askedPort(namespace, ref)
 	service, err := b.store.Service(namespace, ref.Name)
-	if err != nil && !apierrors.IsNotFound(err) && b.held.service == asked.id() {
+	if err != nil && !apierrors.IsNotFound(err) && b.carried.service == asked.id() {
 		return asked.port, nil, []string{reference.GetFailed("Service", namespace, ref.Name, reference.Fault(err))}
 	}
-	b.held.service = ""
+	b.carried.service = ""
 	named := fmt.Sprintf("Service %s/%s ", namespace, ref.Name)
 	refuse := func(reason, text string) []problem {
 		return []problem{{reason: reason, path: "spec.service.KubernetesService", text: named + text}}
@@ -165,7 +165,7 @@ func (b *builder) servicePort(namespace string, ref *v1.KubernetesService) (int3
 		return asked.port, refuse(k8swatch.ReasonServiceNotFound, fmt.Sprintf("has no TCP port %d", asked.port)), nil
 	}
 	asked.port = port
-	b.held.port, b.held.service = asked, asked.id()
+	b.carried.port, b.carried.service = asked, asked.id()
 	return port, nil, nil
 }
 
@@ -173,7 +173,7 @@ func (b *builder) servicePort(namespace string, ref *v1.KubernetesService) (int3
 // when the Service was last seen.
 func (b *builder) askedPort(namespace string, ref *v1.KubernetesService) resolvedPort {
 	asked := resolvedPort{namespace: namespace, name: ref.Name, portName: ptr.Deref(ref.PortName, "")}
-	held := b.held.port
+	held := b.carried.port
 	switch {
 	case ref.Port != nil:
 		asked.port, asked.portName = *ref.Port, ""

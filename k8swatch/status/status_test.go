@@ -37,12 +37,12 @@ func bare(t testing.TB, object k8swatch.Object) *k8swatch.Cluster {
 
 func compileFrom(t testing.TB, store *k8stest.Memory) *k8swatch.Cluster {
 	t.Helper()
-	c := compile.NewCompiler(store, compile.Options{
+	c, _ := compile.New(compile.Options{
 		Namespace:    k8stest.ProxyNamespace,
 		AllowedModes: []v1.UpstreamMode{v1.ModePassthrough, v1.ModeFrontProxy},
 		Recheck:      k8stest.RecheckPrefixes,
 		Now:          func() time.Time { return k8stest.Now },
-	}).Compile(k8stest.Key)
+	}).Compile(store, k8stest.Key, compile.Carried{})
 	if c == nil {
 		t.Fatal("nothing was compiled")
 	}

@@ -70,14 +70,15 @@ func compileManifest(t *testing.T, manifest string) []*k8swatch.Cluster {
 		t.Fatal("the directory is not read")
 	}
 
-	compiler := compile.NewCompiler(source, compile.Options{
+	compiler := compile.New(compile.Options{
 		Namespace:    "proxyauth",
 		AllowedModes: []v1.UpstreamMode{v1.ModePassthrough, v1.ModeFrontProxy},
 		Recheck:      validator.Recheck,
 	})
 	var clusters []*k8swatch.Cluster
 	for _, key := range source.Keys() {
-		clusters = append(clusters, compiler.Compile(key))
+		c, _ := compiler.Compile(source, key, compile.Carried{})
+		clusters = append(clusters, c)
 	}
 	return clusters
 }

@@ -2,6 +2,7 @@ package directory
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -30,32 +31,34 @@ func TestDirectoryWithConfigFrom(t *testing.T) {
 		"a.yaml": object("a", "idp"), "b.yaml": object("b", "other"),
 		"idp.yaml": secret("idp", "https://one.example.test"), "other.yaml": secret("other", "https://two.example.test"),
 	})
-	compiler := compile.NewCompiler(rig, compile.Options{Namespace: k8stest.ProxyNamespace, Recheck: validator.Recheck})
-	compile := func(name, issuer string) *k8swatch.Cluster {
+	compiler, carried := compile.New(compile.Options{Namespace: k8stest.ProxyNamespace, Recheck: validator.Recheck}), map[k8swatch.Key]compile.Carried{}
+	compiled := func(name, issuer string) *k8swatch.Cluster {
 		t.Helper()
-		c := compiler.Compile(dirKey(name))
+		c, next := compiler.Compile(rig, dirKey(name), carried[dirKey(name)])
+		carried[dirKey(name)] = next
 		k8stest.WantReady(t, c, k8swatch.ReasonServing)
 		if p := c.Auth.OIDC; p == nil || p.IssuerURL != issuer || p.ClientID != "kube" || p.ClientSecret != "hunter2" || p.Audience != "kube" || p.ClaimsFromToken {
 			t.Fatalf("provider of %s: %v", name, p)
 		}
 		return c
 	}
-	before, neighbour := compile("a", "https://one.example.test"), compile("b", "https://two.example.test")
+	before, neighbour := compiled("a", "https://one.example.test"), compiled("b", "https://two.example.test")
 
 	rig.rewrite("idp.yaml", secret("idp", "https://three.example.test"))
-	if got := compiler.Affected(k8swatch.Change{Kind: k8swatch.KindSecret, Namespace: "team-a", Name: "idp"}); !slices.Equal(got, []k8swatch.Key{dirKey("a")}) {
+	change := k8swatch.Change{Kind: k8swatch.KindSecret, Namespace: "team-a", Name: "idp"}
+	if got := slices.Collect(maps.Keys(compile.Affected(carried, []k8swatch.Change{change}))); !slices.Equal(got, []k8swatch.Key{dirKey("a")}) {
 		t.Errorf("affected: %v", got)
 	}
-	if after := compile("a", "https://three.example.test"); after.Auth.Hash == before.Auth.Hash {
+	if after := compiled("a", "https://three.example.test"); after.Auth.Hash == before.Auth.Hash {
 		t.Error("the hash of another issuer is the same")
 	}
-	if compile("b", "https://two.example.test") != neighbour {
+	if compiled("b", "https://two.example.test") != neighbour {
 		t.Error("the neighbour is another value")
 	}
 
 	rig.rewrite("idp.yaml", secret("idp", "http://four.example.test"))
-	k8stest.WantNotice(t, compile("a", "https://three.example.test"), k8swatch.NoticeReferenceStale, `get Secret team-a/idp: key "issuer_url" must be an https:// URL`)
+	k8stest.WantNotice(t, compiled("a", "https://three.example.test"), k8swatch.NoticeReferenceStale, `get Secret team-a/idp: key "issuer_url" must be an https:// URL`)
 	rig.remove("idp.yaml")
 	rig.settle()
-	k8stest.WantNotice(t, compile("a", "https://three.example.test"), k8swatch.NoticeReferenceStale, "get Secret team-a/idp: it does not exist")
+	k8stest.WantNotice(t, compiled("a", "https://three.example.test"), k8swatch.NoticeReferenceStale, "get Secret team-a/idp: it does not exist")
 }

@@ -55,7 +55,8 @@ func (j *judges) older(t *testing.T) {
 			if source.Object(key) == nil {
 				t.Fatal("it is not shown")
 			}
-			ready := compiler.Compile(key).Ready
+			cluster, _ := compiler.Compile(source, key, compile.Carried{})
+			ready := cluster.Ready
 			_, err := j.own.Admit(withSpec(c.spec))
 			var refusal *admission.Refusal
 			if !errors.As(err, &refusal) || len(refusal.Invalid) == 0 {
@@ -202,7 +203,7 @@ func (j *judges) follow(t *testing.T) (*hubsource.Source, *compile.Compiler) {
 	case <-time.After(time.Minute):
 		t.Fatal("the objects were not read")
 	}
-	return source, compile.NewCompiler(source, compile.Options{
+	return source, compile.New(compile.Options{
 		Namespace:    "proxyauth",
 		AllowedModes: []v1.UpstreamMode{v1.ModePassthrough, v1.ModeFrontProxy},
 		Recheck:      j.own.Recheck,
