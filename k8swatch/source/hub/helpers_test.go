@@ -63,6 +63,7 @@ func inUnlistedHub(t *testing.T, change func(*Options), test func(h *testHub)) {
 		}
 		h.get = h.answer
 		h.running = t.Context()
+		h.startReaders(t.Context())
 		h.labelledSynced = true
 		test(h)
 	})

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
@@ -30,10 +31,6 @@ const (
 	prefetchLimit = 10 * time.Second
 	// showLimit bounds how long a new or changed object waits for its own.
 	showLimit = 2 * time.Second
-	// reads is how many references are read at once.
-	reads = 16
-	// readLimit bounds one read of a reference.
-	readLimit = 10 * time.Second
 )
 
 // KubernetesOptions shape the source of a hub.
@@ -80,8 +77,10 @@ type Source struct {
 	health    *health
 	// get reads a reference.
 	get func(ctx context.Context, id k8swatch.Change) (metav1.Object, error)
-	// slots bounds how many are read at once.
-	slots chan struct{}
+	// reads are the references to read, and retries the pauses after reads that
+	// failed. Run makes the queue, which has goroutines of its own.
+	reads   workqueue.TypedDelayingInterface[objectID]
+	retries workqueue.TypedRateLimiter[objectID]
 	// wake has room for one: something is there for Run to look at.
 	wake chan struct{}
 
@@ -94,7 +93,7 @@ type Source struct {
 	labelled map[string]*corev1.Secret
 	followed map[string]*followedSecret
 	// references are what is read by name, for the objects that name it.
-	references map[k8swatch.Change]*held
+	references map[objectID]*namedObject
 	// unsynced counts the watches without a first list, and unasked the
 	// references never asked for that an object waits for.
 	unsynced, unasked int
@@ -129,12 +128,16 @@ func New(o Options) (*Source, error) {
 	}
 	k := newSource(o, validator)
 	k.core, k.objectAPI = core, objects.Resource(v1.SchemeGroupVersionResource)
-	k.get = k.read
+	k.get = k.readFromHub
 	return k, nil
 }
 
 func newSource(o Options, validator *admission.Validator) *Source {
 	o.WatchNamespaces = slices.Compact(slices.Sorted(slices.Values(o.WatchNamespaces)))
+	if o.ReferenceTTL <= 0 {
+		o.ReferenceTTL = maxReferenceTTL
+	}
+	o.ReferenceTTL = min(max(o.ReferenceTTL, minReferenceTTL), maxReferenceTTL)
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
@@ -142,13 +145,13 @@ func newSource(o Options, validator *admission.Validator) *Source {
 		options:    o,
 		validator:  validator,
 		health:     newHealth(o.Logger),
-		slots:      make(chan struct{}, reads),
+		retries:    workqueue.NewTypedItemExponentialFailureRateLimiter[objectID](firstRetry, lastRetry),
 		wake:       make(chan struct{}, 1),
 		objects:    map[k8swatch.Key]*object{},
 		services:   map[k8swatch.Key]*corev1.Service{},
 		labelled:   map[string]*corev1.Secret{},
 		followed:   map[string]*followedSecret{},
-		references: map[k8swatch.Change]*held{},
+		references: map[objectID]*namedObject{},
 		pending:    map[k8swatch.Change]struct{}{},
 	}
 }
@@ -190,6 +193,7 @@ func (k *Source) start(ctx context.Context) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.running = ctx
+	k.startReaders(ctx)
 	for _, w := range k.watches() {
 		k.unsynced++
 		go w.run(ctx)

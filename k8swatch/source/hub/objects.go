@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -26,7 +25,7 @@ type object struct {
 	// until the references of the first version have been asked for.
 	latest, shown *k8swatch.Object
 	// needs are what latest refers to; held also what shown refers to.
-	needs, held map[k8swatch.Change]bool
+	needs, held map[objectID]bool
 	// waiting ends the wait for references, nil when there is none.
 	waiting *time.Timer
 }
@@ -86,7 +85,7 @@ func (k *Source) putObject(key k8swatch.Key, latest *k8swatch.Object) {
 		o = nil
 	}
 	if o == nil {
-		o = &object{held: map[k8swatch.Change]bool{}}
+		o = &object{held: map[objectID]bool{}}
 		k.objects[key] = o
 	} else if o.latest.ProxyKubeApi.ResourceVersion == latest.ProxyKubeApi.ResourceVersion {
 		return
@@ -132,7 +131,7 @@ func (k *Source) showWhenAsked(key k8swatch.Key, o *object) {
 	}
 }
 
-func (k *Source) unaskedAmong(needs map[k8swatch.Change]bool) bool {
+func (k *Source) unaskedAmong(needs map[objectID]bool) bool {
 	for id := range needs {
 		if r := k.references[id]; r != nil && !r.asked && !k.isHint(id) {
 			return true
@@ -166,27 +165,27 @@ func (o *object) stopWaiting() {
 // needs are what is read by name for an object: what it may refer to (API-4,
 // API-5) and this version reads, a Service outside the namespaces that are watched, and the Secret of
 // a front-proxy certificate, to see one that lacks its label.
-func (k *Source) needs(key k8swatch.Key, spec *v1.ProxyKubeApiSpec) map[k8swatch.Change]bool {
-	needs := map[k8swatch.Change]bool{}
+func (k *Source) needs(key k8swatch.Key, spec *v1.ProxyKubeApiSpec) map[objectID]bool {
+	needs := map[objectID]bool{}
 	policy := reference.Policy{Namespace: key.Namespace, Opened: k.options.ReferenceNamespaces}
 	reference.Each(spec, func(path, kind, name string, namespace, refKey *string) {
 		if !reference.IsRead(path, spec) {
 			return
 		}
 		if r, problems := policy.Resolve(path, kind, name, namespace, refKey); len(problems) == 0 {
-			needs[k8swatch.Change{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}] = true
+			needs[objectID{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}] = true
 		}
 	})
 	if s := spec.Service.KubernetesService; s != nil {
 		namespace := s.NamespaceOr(key.Namespace)
 		named := len(validation.IsDNS1123Label(s.Name)) == 0 && len(validation.IsDNS1123Label(namespace)) == 0
 		if named && !k.watchesNamespace(namespace) {
-			needs[k8swatch.Change{Kind: k8swatch.KindService, Namespace: namespace, Name: s.Name}] = true
+			needs[objectID{Kind: k8swatch.KindService, Namespace: namespace, Name: s.Name}] = true
 		}
 	}
 	presents := spec.ModeOrDefault() == v1.ModeFrontProxy || spec.UserPrefixOrDefault() != "" || spec.GroupPrefixOrDefault() != ""
 	if name := k8swatch.FrontProxySecret(key); presents && len(name) <= k8swatch.MaxSecretName {
-		needs[k8swatch.Change{Kind: k8swatch.KindSecret, Namespace: k.options.Namespace, Name: name}] = true
+		needs[objectID{Kind: k8swatch.KindSecret, Namespace: k.options.Namespace, Name: name}] = true
 	}
 	return needs
 }
@@ -206,13 +205,10 @@ func (k *Source) putLabelled(name string, secret *corev1.Secret) {
 		}
 		k.labelled[name] = secret
 	}
-	id := k8swatch.Change{Kind: k8swatch.KindSecret, Namespace: k.options.Namespace, Name: name}
+	id := objectID{Kind: k8swatch.KindSecret, Namespace: k.options.Namespace, Name: name}
 	if r := k.references[id]; r != nil {
 		r.value, r.err = nil, apierrors.NewNotFound(resourceOf(k8swatch.KindSecret), name)
-		k.refetch(id, r)
+		k.reads.Add(id)
 	}
 	k.note(k8swatch.KindSecret, k.options.Namespace, name)
 }
-
-// objectsOf returns the objects that use a reference.
-func (k *Source) objectsOf(r *held) []k8swatch.Key { return slices.Collect(maps.Keys(r.users)) }

@@ -1,66 +1,91 @@
 package hub
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/reference"
 )
 
 const (
-	// maxReferenceTTL keeps within a minute what is learnt by asking alone: a
-	// right that was taken away, a Secret that was deleted.
+	// readers is how many references are read at once.
+	readers = 16
+	// readLimit bounds one read of a reference.
+	readLimit = 10 * time.Second
+	// maxReferenceTTL is how old the result of a read becomes at most. What the
+	// proxy learns only by asking (a right that was taken away, a Secret that was
+	// deleted) shows within a minute.
 	maxReferenceTTL = 45 * time.Second
-	// minReferenceTTL bounds what one reference may cost the hub.
+	// minReferenceTTL bounds what one reference costs the hub.
 	minReferenceTTL = time.Second
-	// firstRetry and lastRetry bound the pause after a read that gave nothing.
+	// A read that failed is repeated after firstRetry, which doubles up to
+	// lastRetry.
 	firstRetry = 5 * time.Second
 	lastRetry  = 30 * time.Second
-	// jitter is the part of each pause that chance may take off.
+	// jitter is the part of each pause that chance may take off, so that the
+	// references of all objects are not read at the same moment.
 	jitter = 0.2
 )
 
-// held is what is read by name, for as long as an object names it.
-// Nothing of a read that failed is kept: a Compiler holds what was last good.
-type held struct {
+// objectID names an object of any kind.
+type objectID = k8swatch.Change
+
+// namedObject is a Secret, ConfigMap or Service that is read by name, for as
+// long as a ProxyKubeApi refers to it. A read that fails leaves no value here:
+// package compile keeps the last good one.
+type namedObject struct {
 	users map[k8swatch.Key]bool
-	// asked says that it was read once, well or not.
+	// asked says that it was read once, with or without success.
 	asked bool
 	value metav1.Object
 	err   error
-	// failures counts the reads in a row that gave nothing.
-	failures int
-	// timer starts the next read. While one runs, reading is true, and again
-	// says that another must follow.
-	timer          *time.Timer
-	reading, again bool
 }
 
-// use makes an object name a reference. k.mu is held, as in all of these.
-func (k *Source) use(id k8swatch.Change, key k8swatch.Key) {
+// startReaders starts the workers that read references until ctx ends. The queue
+// never gives the same reference to two workers at a time.
+func (k *Source) startReaders(ctx context.Context) {
+	k.reads = workqueue.NewTypedDelayingQueue[objectID]()
+	context.AfterFunc(ctx, k.reads.ShutDown)
+	for range readers {
+		go func() {
+			for {
+				id, ended := k.reads.Get()
+				if ended {
+					return
+				}
+				k.read(ctx, id)
+				k.reads.Done(id)
+			}
+		}()
+	}
+}
+
+// use notes that an object refers to id. k.mu is held, as in all methods of this
+// file but read and get.
+func (k *Source) use(id objectID, key k8swatch.Key) {
 	r := k.references[id]
 	if r == nil {
-		r = &held{users: map[k8swatch.Key]bool{}}
+		r = &namedObject{users: map[k8swatch.Key]bool{}}
 		k.references[id] = r
 		if !k.isHint(id) {
 			k.unasked++
 		}
-		k.schedule(id, r, 0)
+		k.reads.Add(id)
 	}
 	r.users[key] = true
 }
 
 // release forgets a reference that no object names any more.
-func (k *Source) release(id k8swatch.Change, key k8swatch.Key) {
+func (k *Source) release(id objectID, key k8swatch.Key) {
 	r := k.references[id]
 	if r == nil {
 		return
@@ -69,104 +94,72 @@ func (k *Source) release(id k8swatch.Change, key k8swatch.Key) {
 	if len(r.users) > 0 {
 		return
 	}
-	r.timer.Stop()
 	delete(k.references, id)
+	k.retries.Forget(id)
 	k.countAsked(id, r)
 }
 
-func (k *Source) countAsked(id k8swatch.Change, r *held) {
+func (k *Source) countAsked(id objectID, r *namedObject) {
 	if !r.asked && !k.isHint(id) {
 		k.unasked--
 	}
 	r.asked = true
 }
 
-// isHint says whether a reference is the Secret of a front-proxy certificate:
-// the watch of the labelled ones alone says what is in force, and a read by
-// name only helps to say what is wrong with it. Nothing waits for such a read.
-func (k *Source) isHint(id k8swatch.Change) bool {
+// isHint says whether a reference is the Secret of a front-proxy certificate.
+// The watch of the labelled Secrets alone decides what is in force. A read by
+// name only helps to say what is wrong with a Secret that lacks the label, so
+// that no object waits for it.
+func (k *Source) isHint(id objectID) bool {
 	return id.Kind == k8swatch.KindSecret && id.Namespace == k.options.Namespace && k8swatch.ProtectedSecretName(id.Name)
 }
 
-func (k *Source) schedule(id k8swatch.Change, r *held, pause time.Duration) {
-	r.timer = time.AfterFunc(pause, func() { k.fetch(id, r) })
-}
-
-// refetch reads a reference anew, soon.
-func (k *Source) refetch(id k8swatch.Change, r *held) {
-	if r.reading {
-		r.again = true
+// read reads a reference and plans the next read.
+func (k *Source) read(ctx context.Context, id objectID) {
+	k.mu.RLock()
+	r, labelled := k.references[id], k.isLabelled(id)
+	k.mu.RUnlock()
+	if r == nil || ctx.Err() != nil {
 		return
 	}
-	r.timer.Stop()
-	k.schedule(id, r, 0)
-}
-
-// fetch reads a reference and plans the next read.
-func (k *Source) fetch(id k8swatch.Change, r *held) {
-	k.mu.Lock()
-	ctx := k.running
-	if k.references[id] != r || ctx.Err() != nil || r.reading {
-		k.mu.Unlock()
-		return
-	}
-	r.reading, r.again = true, false
-	labelled := k.isLabelled(id)
-	k.mu.Unlock()
-
 	var value metav1.Object
 	err := error(apierrors.NewNotFound(resourceOf(id.Kind), id.Name))
 	if !labelled {
-		select {
-		case k.slots <- struct{}{}:
-		case <-ctx.Done():
-			return
-		}
 		readCtx, cancel := context.WithTimeout(ctx, readLimit)
 		value, err = k.get(readCtx, id)
 		cancel()
-		<-k.slots
 	}
-
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.references[id] != r || ctx.Err() != nil {
 		return
 	}
-	r.reading = false
 	k.record(id, r, value, err)
-	if r.again {
-		k.schedule(id, r, 0)
-		return
-	}
-	k.schedule(id, r, k.pause(id, r))
+	k.reads.AddAfter(id, k.pause(id, r))
 }
 
-func (k *Source) isLabelled(id k8swatch.Change) bool {
+func (k *Source) isLabelled(id objectID) bool {
 	return id.Kind == k8swatch.KindSecret && id.Namespace == k.options.Namespace && k.labelled[id.Name] != nil
 }
 
-// record takes the result of a read.
-func (k *Source) record(id k8swatch.Change, r *held, value metav1.Object, err error) {
+// record keeps the result of a read.
+func (k *Source) record(id objectID, r *namedObject, value metav1.Object, err error) {
 	if err == nil && id.Kind == k8swatch.KindSecret && id.Namespace == k.options.Namespace && value.GetLabels()[k8swatch.ManagedByLabel] == k8swatch.ManagedByValue {
-		// A Secret with the label comes from the watch, which also withdraws it at
-		// once (CERT-5).
-		value, err = nil, apierrors.NewNotFound(resourceOf(id.Kind), id.Name)
+		// The watch brings the Secrets that carry the label, and takes them away
+		// at once (CERT-5).
+		err = apierrors.NewNotFound(resourceOf(id.Kind), id.Name)
+	}
+	if err != nil {
+		value = nil
 	}
 	first, before := !r.asked, outcome(r.value, r.err)
 	k.countAsked(id, r)
 	r.value, r.err = value, err
-	if err != nil {
-		r.value = nil
-		r.failures++
-	} else {
-		r.failures = 0
-	}
 	if first || outcome(r.value, r.err) != before {
 		k.note(id.Kind, id.Namespace, id.Name)
 	}
 	if first {
-		for _, key := range k.objectsOf(r) {
+		for key := range r.users {
 			k.showWhenAsked(key, k.objects[key])
 		}
 	}
@@ -184,21 +177,19 @@ func outcome(value metav1.Object, err error) string {
 }
 
 // pause is how long the result of the last read counts.
-func (k *Source) pause(id k8swatch.Change, r *held) time.Duration {
-	ttl := max(min(cmp.Or(max(k.options.ReferenceTTL, 0), maxReferenceTTL), maxReferenceTTL), minReferenceTTL)
-	pause := ttl
-	if r.err != nil && (!k.isHint(id) || !apierrors.IsNotFound(r.err)) {
-		pause = firstRetry
-		for i := 1; i < r.failures && pause < lastRetry; i++ {
-			pause *= 2
-		}
-		pause = min(pause, lastRetry)
+func (k *Source) pause(id objectID, r *namedObject) time.Duration {
+	var pause time.Duration
+	if r.err == nil || k.isHint(id) && apierrors.IsNotFound(r.err) {
+		k.retries.Forget(id)
+		pause = k.options.ReferenceTTL
+	} else {
+		pause = k.retries.When(id)
 	}
-	return time.Duration(float64(pause) * (1 - jitter*rand.Float64()))
+	return wait.Jitter(time.Duration(float64(pause)*(1-jitter)), jitter/(1-jitter))
 }
 
-// read asks the hub for a reference.
-func (k *Source) read(ctx context.Context, id k8swatch.Change) (metav1.Object, error) {
+// readFromHub asks the hub for a reference.
+func (k *Source) readFromHub(ctx context.Context, id objectID) (metav1.Object, error) {
 	switch id.Kind {
 	case k8swatch.KindSecret:
 		secret, err := k.core.Secrets(id.Namespace).Get(ctx, id.Name, metav1.GetOptions{})

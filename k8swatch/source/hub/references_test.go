@@ -115,8 +115,8 @@ func TestAHubThatDoesNotAnswerIsAskedWithinBounds(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if h.most != reads {
-			t.Errorf("%d reads at once, want %d", h.most, reads)
+		if h.most != readers {
+			t.Errorf("%d reads at once, want %d", h.most, readers)
 		}
 		if n := len(h.Keys()); n != 200 {
 			t.Errorf("%d objects shown", n)

@@ -61,7 +61,7 @@ func (k *Source) Latest(key k8swatch.Key) *v1.ProxyKubeApi {
 func (k *Source) Secret(namespace, name string) (*corev1.Secret, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	id := k8swatch.Change{Kind: k8swatch.KindSecret, Namespace: namespace, Name: name}
+	id := objectID{Kind: k8swatch.KindSecret, Namespace: namespace, Name: name}
 	if namespace == k.options.Namespace {
 		if secret := k.labelled[name]; secret != nil {
 			return secret, nil
@@ -81,7 +81,7 @@ func (k *Source) Secret(namespace, name string) (*corev1.Secret, error) {
 
 // hint answers for a Secret of the product that the watch does not have: there
 // is none, unless one without the label is known.
-func (k *Source) hint(id k8swatch.Change) (*corev1.Secret, error) {
+func (k *Source) hint(id objectID) (*corev1.Secret, error) {
 	if r := k.references[id]; r != nil {
 		if secret, ok := r.value.(*corev1.Secret); ok {
 			return secret, nil
@@ -94,7 +94,7 @@ func (k *Source) hint(id k8swatch.Change) (*corev1.Secret, error) {
 func (k *Source) ConfigMap(namespace, name string) (*corev1.ConfigMap, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	return readByName[*corev1.ConfigMap](k, k8swatch.Change{Kind: k8swatch.KindConfigMap, Namespace: namespace, Name: name})
+	return readByName[*corev1.ConfigMap](k, objectID{Kind: k8swatch.KindConfigMap, Namespace: namespace, Name: name})
 }
 
 // Service returns what a target needs of a Service: its type, cluster IP and
@@ -105,7 +105,7 @@ func (k *Source) Service(namespace, name string) (*corev1.Service, error) {
 	key := k8swatch.Key{Namespace: namespace, Name: name}
 	switch {
 	case !k.watchesNamespace(namespace):
-		return readByName[*corev1.Service](k, k8swatch.Change{Kind: k8swatch.KindService, Namespace: namespace, Name: name})
+		return readByName[*corev1.Service](k, objectID{Kind: k8swatch.KindService, Namespace: namespace, Name: name})
 	case k.services[key] != nil:
 		return k.services[key], nil
 	case k.unsynced > 0:
@@ -115,7 +115,7 @@ func (k *Source) Service(namespace, name string) (*corev1.Service, error) {
 }
 
 // readByName answers from the references. k.mu is held.
-func readByName[T metav1.Object](k *Source, id k8swatch.Change) (T, error) {
+func readByName[T metav1.Object](k *Source, id objectID) (T, error) {
 	var none T
 	r := k.references[id]
 	switch {
