@@ -33,10 +33,11 @@ type sharedCEL struct {
 	compiler authenticationcel.Compiler
 	results  *simplelru.LRU[string, authenticationcel.CompilationResult]
 	nodes    int // of results
+	maxNodes int
 }
 
-func newSharedCEL() *sharedCEL {
-	s := &sharedCEL{compiler: safecel.New()}
+func newSharedCEL(maxNodes int) *sharedCEL {
+	s := &sharedCEL{compiler: safecel.New(), maxNodes: maxNodes}
 	// The only error is a size below one.
 	s.results, _ = simplelru.NewLRU(maxSharedExpressions, func(_ string, r authenticationcel.CompilationResult) {
 		s.nodes -= safecel.Nodes(r)
@@ -71,7 +72,7 @@ func (s *sharedCEL) compile(
 		}
 		s.results.Add(key, result)
 		s.nodes += safecel.Nodes(result)
-		for s.nodes > maxSharedNodes {
+		for s.nodes > s.maxNodes {
 			if _, _, ok := s.results.RemoveOldest(); !ok {
 				break
 			}

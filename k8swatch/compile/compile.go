@@ -65,7 +65,7 @@ func New(o Options) *Compiler {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Compiler{options: o, bundles: bundles{}, cel: sync.OnceValue(func() authenticationcel.Compiler { return newSharedCEL() })}
+	return &Compiler{options: o, bundles: bundles{}, cel: sync.OnceValue(func() authenticationcel.Compiler { return newSharedCEL(maxSharedNodes) })}
 }
 
 // Carried is what the compilation of an object hands to the next compilation of

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -39,23 +40,35 @@ type writing struct {
 	events  []string
 }
 
-func newWriting(t *testing.T) *writing {
-	w := &writing{t: t, object: &v1.ProxyKubeApi{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "prod", UID: "u-1", ResourceVersion: "0"}}}
-	server := httptest.NewServer(w)
-	t.Cleanup(server.Close)
-	r, err := NewReconciler(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, w, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.Reconciler = r
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() { defer close(ended); r.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-ended })
-	return w
+// inWriting runs a test in a bubble of testing/synctest, where pauses take no
+// time.
+func inWriting(t *testing.T, test func(t *testing.T, w *writing)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &writing{t: t, object: &v1.ProxyKubeApi{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "prod", UID: "u-1", ResourceVersion: "0"}}}
+		r, err := NewReconciler(&rest.Config{
+			Host: "http://hub.test", Transport: w, ContentConfig: rest.ContentConfig{ContentType: "application/json"},
+		}, w, zap.NewNop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Reconciler = r
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); r.Run(ctx) }()
+		defer func() { cancel(); <-ended }()
+		test(t, w)
+	})
 }
 
-func (w *writing) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+// RoundTrip answers for the hub.
+func (w *writing) RoundTrip(r *http.Request) (*http.Response, error) {
+	recorded := httptest.NewRecorder()
+	w.answer(recorded, r)
+	return recorded.Result(), nil
+}
+
+func (w *writing) answer(rw http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		w.t.Error(err)
@@ -138,98 +151,105 @@ func ready(status metav1.ConditionStatus, reason string) *v1.ProxyKubeApiStatus 
 }
 
 func TestReconcileWritesOnlyChanges(t *testing.T) { // REC-4
-	w := newWriting(t)
-	w.locked(func() { w.status = ready("True", k8swatch.ReasonServing) })
-	w.EnqueueAll()
-	w.settle(1, 1)
-	w.Enqueue(k8stest.Key, k8stest.Key)
-	w.settle(1, 1)
-	w.locked(func() { w.status = ready("False", k8swatch.ReasonClientCertMissing) })
-	w.Enqueue(k8stest.Key)
-	w.settle(2, 2)
-	want := `[{"op":"test","path":"/metadata/uid","value":"u-1"},{"op":"add","path":"/status","value":{`
-	if !strings.HasPrefix(w.patches[1], want) {
-		t.Errorf("patch %s", w.patches[1])
-	}
-	var e struct {
-		Type, Reason, Message string
-		InvolvedObject        struct{ Kind, Name, UID string }
-	}
-	if err := json.Unmarshal([]byte(w.events[1]), &e); err != nil {
-		t.Fatal(err)
-	}
-	if e.Type != "Warning" || e.Reason != k8swatch.ReasonClientCertMissing || e.Message != "Ready is False: why" || e.InvolvedObject.UID != "u-1" {
-		t.Errorf("event %+v", e)
-	}
+	inWriting(t, func(t *testing.T, w *writing) {
+		w.locked(func() { w.status = ready("True", k8swatch.ReasonServing) })
+		w.EnqueueAll()
+		w.settle(1, 1)
+		w.Enqueue(k8stest.Key, k8stest.Key)
+		w.settle(1, 1)
+		w.locked(func() { w.status = ready("False", k8swatch.ReasonClientCertMissing) })
+		w.Enqueue(k8stest.Key)
+		w.settle(2, 2)
+		want := `[{"op":"test","path":"/metadata/uid","value":"u-1"},{"op":"add","path":"/status","value":{`
+		if !strings.HasPrefix(w.patches[1], want) {
+			t.Errorf("patch %s", w.patches[1])
+		}
+		var e struct {
+			Type, Reason, Message string
+			InvolvedObject        struct{ Kind, Name, UID string }
+		}
+		if err := json.Unmarshal([]byte(w.events[1]), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Type != "Warning" || e.Reason != k8swatch.ReasonClientCertMissing || e.Message != "Ready is False: why" || e.InvolvedObject.UID != "u-1" {
+			t.Errorf("event %+v", e)
+		}
+	})
 }
 
 func TestReconcileWaitsForAnswers(t *testing.T) {
-	w := newWriting(t)
-	w.locked(func() { w.status, w.wait = ready("True", k8swatch.ReasonServing), 300*time.Millisecond })
-	w.Enqueue(k8stest.Key)
-	time.Sleep(100 * time.Millisecond)
-	if p, _ := w.counts(); p != 0 {
-		t.Error("written at once")
-	}
-	w.settle(1, 1)
+	inWriting(t, func(t *testing.T, w *writing) {
+		w.locked(func() { w.status, w.wait = ready("True", k8swatch.ReasonServing), 300*time.Millisecond })
+		w.Enqueue(k8stest.Key)
+		time.Sleep(100 * time.Millisecond)
+		if p, _ := w.counts(); p != 0 {
+			t.Error("written at once")
+		}
+		w.settle(1, 1)
+	})
 }
 
 func TestReconcileOnlyLeads(t *testing.T) { // REC-1
-	w := newWriting(t)
-	w.locked(func() { w.status, w.follows = ready("True", k8swatch.ReasonServing), true })
-	w.EnqueueAll()
-	w.settle(0, 0)
-	w.locked(func() { w.follows = false })
-	w.EnqueueAll()
-	w.settle(1, 1)
+	inWriting(t, func(t *testing.T, w *writing) {
+		w.locked(func() { w.status, w.follows = ready("True", k8swatch.ReasonServing), true })
+		w.EnqueueAll()
+		w.settle(0, 0)
+		w.locked(func() { w.follows = false })
+		w.EnqueueAll()
+		w.settle(1, 1)
+	})
 }
 
 func TestReconcileTriesAgain(t *testing.T) { // CRD-03
-	w := newWriting(t)
-	w.locked(func() { w.status, w.answers = ready("True", k8swatch.ReasonServing), []int{409, 422, 500} })
-	w.Enqueue(k8stest.Key)
-	w.settle(4, 1)
+	inWriting(t, func(t *testing.T, w *writing) {
+		w.locked(func() { w.status, w.answers = ready("True", k8swatch.ReasonServing), []int{409, 422, 500} })
+		w.Enqueue(k8stest.Key)
+		w.settle(4, 1)
+	})
 }
 
 func TestReconcileOfWhatIsGone(t *testing.T) {
-	w := newWriting(t)
-	w.locked(func() { w.status, w.answers = ready("True", k8swatch.ReasonServing), []int{404} })
-	w.Enqueue(k8stest.Key)
-	w.settle(1, 0)
-	w.locked(func() { w.object = nil })
-	w.Enqueue(k8stest.Key)
-	w.settle(1, 0)
+	inWriting(t, func(t *testing.T, w *writing) {
+		w.locked(func() { w.status, w.answers = ready("True", k8swatch.ReasonServing), []int{404} })
+		w.Enqueue(k8stest.Key)
+		w.settle(1, 0)
+		w.locked(func() { w.object = nil })
+		w.Enqueue(k8stest.Key)
+		w.settle(1, 0)
+	})
 }
 
 // A source that lags is no reason to write the same again, nor to tell it again.
 func TestReconcileAheadOfTheSource(t *testing.T) {
-	w := newWriting(t)
-	w.locked(func() { w.status, w.lags = ready("True", k8swatch.ReasonServing), true })
-	w.Enqueue(k8stest.Key)
-	w.settle(1, 1)
-	time.Sleep(betweenWrites)
-	w.Enqueue(k8stest.Key)
-	w.settle(1, 1)
-	w.locked(func() { w.status = ready("False", k8swatch.ReasonInvalidSpec) })
-	w.Enqueue(k8stest.Key)
-	w.settle(2, 2)
+	inWriting(t, func(t *testing.T, w *writing) {
+		w.locked(func() { w.status, w.lags = ready("True", k8swatch.ReasonServing), true })
+		w.Enqueue(k8stest.Key)
+		w.settle(1, 1)
+		time.Sleep(betweenWrites)
+		w.Enqueue(k8stest.Key)
+		w.settle(1, 1)
+		w.locked(func() { w.status = ready("False", k8swatch.ReasonInvalidSpec) })
+		w.Enqueue(k8stest.Key)
+		w.settle(2, 2)
+	})
 }
 
 // Others may provoke writes of one object, but not as fast as they like.
 func TestReconcileIsBounded(t *testing.T) {
-	w := newWriting(t)
-	for i := range 30 {
-		w.locked(func() { w.status = ready("False", k8swatch.ReasonInvalidSpec+strings.Repeat("x", i)) })
-		w.Enqueue(k8stest.Key)
-		time.Sleep(20 * time.Millisecond)
-	}
-	time.Sleep(betweenWrites)
-	if p, _ := w.counts(); p > 8 {
-		t.Errorf("%d writes", p)
-	}
-	w.locked(func() {
-		if got := w.object.Status.Conditions[0].Reason; got != k8swatch.ReasonInvalidSpec+strings.Repeat("x", 29) {
-			t.Errorf("the last status was not written, but %s", got)
+	inWriting(t, func(t *testing.T, w *writing) {
+		for i := range 30 {
+			w.locked(func() { w.status = ready("False", k8swatch.ReasonInvalidSpec+strings.Repeat("x", i)) })
+			w.Enqueue(k8stest.Key)
+			time.Sleep(20 * time.Millisecond)
 		}
+		time.Sleep(betweenWrites)
+		if p, _ := w.counts(); p > 8 {
+			t.Errorf("%d writes", p)
+		}
+		w.locked(func() {
+			if got := w.object.Status.Conditions[0].Reason; got != k8swatch.ReasonInvalidSpec+strings.Repeat("x", 29) {
+				t.Errorf("the last status was not written, but %s", got)
+			}
+		})
 	})
 }
