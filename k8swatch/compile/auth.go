@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -16,7 +15,6 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/admission"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/internal/digest"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/keypair"
 )
 
@@ -27,8 +25,8 @@ type authentication struct {
 	stale    []string
 }
 
-// compiledAuth keeps what was compiled for as long as auth_config stays
-// the same.
+// compiledAuth is what an auth_config was compiled to. It is carried over while
+// the auth_config stays the same.
 type compiledAuth struct {
 	hash     string
 	jwt      []k8swatch.JWT
@@ -49,7 +47,7 @@ func (b *builder) authentication() authentication {
 	a := authentication{stale: provider.stale, auth: k8swatch.Auth{
 		DisableValidation: config.DisableValidation,
 		ValidateAgainst:   b.spec.ValidateAgainstOrDefault(),
-		Hash:              authHash(&config),
+		Hash:              hashJSON("auth_config", &config), // AUTH-12
 	}}
 	if b.carried.auth.hash != a.auth.Hash {
 		b.carried.auth = b.compileAuthentication(a.auth.Hash, &config)
@@ -68,19 +66,6 @@ func (b *builder) authentication() authentication {
 		}
 	}
 	return a
-}
-
-// authHash is the digest of AUTH-12. JSON is unambiguous, and every field of
-// auth_config is in it.
-func authHash(config *v1.AuthConfig) string {
-	d := digest.New("auth_config")
-	data, err := json.Marshal(config)
-	if err != nil {
-		// Strings, booleans and lists of them always marshal.
-		panic("compile: encoding auth_config: " + err.Error())
-	}
-	d.Bytes(data)
-	return d.Sum()
 }
 
 // compileAuthentication validates all claim mappings of an object, also those
@@ -119,7 +104,7 @@ func (b *builder) compileJWT(path string, spec *v1.JWTAuthenticator) (k8swatch.J
 	if ca := spec.Issuer.CertificateAuthority; ca != nil && strings.TrimSpace(*ca) == "" {
 		problems = append(problems, invalid(path+".issuer.certificate_authority", errEmptyCA.Error()))
 	} else if ca != nil {
-		// Whether it is one at all, the apiserver's packages have said.
+		// CompileAndValidateJWTAuthenticator has said whether it is PEM.
 		if _, err := keypair.ParseCertificates([]byte(*ca)); errors.Is(err, keypair.ErrLargeBundle) || errors.Is(err, keypair.ErrLargeKey) {
 			problems = append(problems, invalid(path+".issuer.certificate_authority", err.Error()))
 		}
@@ -210,7 +195,7 @@ func translate(path string, errs field.ErrorList) []problem {
 			// url.Parse repeats the URL, which may hold a password.
 			p.text = "is not a URL"
 		case strings.HasPrefix(p.text, "at least one "):
-			// The text names the field a second time, without its path.
+			// The text repeats the name of the field, without its path.
 			p.text = "at least one is required"
 		case strings.HasPrefix(p.text, celFailure):
 			p.text = celText(p.text)

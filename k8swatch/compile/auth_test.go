@@ -257,7 +257,7 @@ func TestAuthHash(t *testing.T) {
 		a, b := configs.Draw(t, "a"), configs.Draw(t, "b")
 		x, _ := json.Marshal(a)
 		y, _ := json.Marshal(b)
-		if (authHash(a) == authHash(b)) != (string(x) == string(y)) {
+		if (hashJSON("auth_config", a) == hashJSON("auth_config", b)) != (string(x) == string(y)) {
 			t.Fatalf("hashes of %s and %s", x, y)
 		}
 	})

@@ -27,24 +27,25 @@ type authority struct {
 	stale    []string
 }
 
-// goodCA is a CA that was read well, and where from (CERT-7).
+// goodCA is the last good CA of an object, and the place it was read from. It is
+// carried over from one compilation to the next (CERT-7).
 type goodCA struct {
 	source string
 	*bundle
 }
 
-// bundle is a CA, parsed. It is never changed.
+// bundle is a parsed CA bundle. It is never changed.
 type bundle struct {
-	content string
-	pool    *x509.CertPool
-	hash    string
+	pool *x509.CertPool
+	hash string
 }
 
-// bundles are those in use by content: the objects that name one share it. A
-// bundle takes ten times its size, and a thousand objects may name the same.
+// bundles are the bundles in use, by a digest of their PEM text. Objects with the
+// same CA share one: a parsed bundle takes ten times the size of its text, and a
+// thousand objects may name the same CA.
 type bundles map[string]weak.Pointer[bundle]
 
-// get returns the bundle that a PEM text is.
+// get returns the bundle of a PEM text.
 func (all bundles) get(data []byte) (*bundle, error) {
 	d := digest.New("ca content")
 	d.Bytes(data)
@@ -56,7 +57,7 @@ func (all bundles) get(data []byte) (*bundle, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bundle{content: content, pool: x509.NewCertPool(), hash: authorityHash(certs)}
+	b := &bundle{pool: x509.NewCertPool(), hash: authorityHash(certs)}
 	for _, cert := range certs {
 		b.pool.AddCert(cert)
 	}
@@ -83,7 +84,8 @@ func (b *builder) authority() authority {
 	return unknownAuthority(invalid("spec.cert", "exactly one of Secret, ConfigMap, Cert, SystemRoots, Insecure must be set"))
 }
 
-// unknownCAHash keeps a CA that is not known apart from the system roots.
+// unknownCAHash stands for a CA that cannot be read. It differs from the empty
+// hash of the system roots.
 const unknownCAHash = "unknown"
 
 func unknownAuthority(problems ...problem) authority {
@@ -96,42 +98,42 @@ func (b *builder) inlineAuthority(encoded string) authority {
 	if err != nil {
 		return unknownAuthority(invalid(path, "must be PEM in base64"))
 	}
-	held, err := b.parseAuthority(path, data)
+	ca, err := b.parseAuthority(path, data)
 	if err != nil {
 		return unknownAuthority(invalid(path, err.Error()))
 	}
-	return authority{pool: held.pool, hash: held.hash}
+	return authority{pool: ca.pool, hash: ca.hash}
 }
 
 func (b *builder) referredAuthority(path, kind string, ref *v1.KeyReference) authority {
 	r, problems := b.resolve(path, kind, ref)
 	if len(problems) > 0 {
-		// references() tells them.
+		// references() has the problems.
 		return unknownAuthority()
 	}
 	source := r.String() + " " + r.Key
 	data, err := b.read(r)
-	var held goodCA
+	var ca goodCA
 	if err == nil {
-		if held, err = b.parseAuthority(source, data); err != nil {
+		if ca, err = b.parseAuthority(source, data); err != nil {
 			err = errReference{r, "key " + text.Quote(r.Key, k8swatch.MaxQuoted) + " " + err.Error()}
 		}
 	}
 	var protected errProtected
 	switch {
 	case err == nil:
-		return authority{pool: held.pool, hash: held.hash}
+		return authority{pool: ca.pool, hash: ca.hash}
 	case errors.As(err, &protected):
 		b.carried.ca = goodCA{}
 		return unknownAuthority(invalid(path+".name", reference.ProtectedText))
 	case b.carried.ca.source == source:
-		held = b.carried.ca
-		return authority{pool: held.pool, hash: held.hash, stale: []string{err.Error()}}
+		ca = b.carried.ca
+		return authority{pool: ca.pool, hash: ca.hash, stale: []string{err.Error()}}
 	}
 	return unknownAuthority(problem{reason: k8swatch.ReasonReferenceNotFound, path: path, text: err.Error()})
 }
 
-// parseAuthority parses a CA once per content and holds it.
+// parseAuthority parses a CA and makes it the last good one.
 func (b *builder) parseAuthority(source string, data []byte) (goodCA, error) {
 	parsed, err := b.compiler.bundles.get(data)
 	if err != nil {

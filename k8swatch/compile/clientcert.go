@@ -21,20 +21,21 @@ func clientCertPair() keypair.Names {
 	return keypair.Names{Certificate: "client_cert.cert", Key: "client_cert.key"}
 }
 
-// clientCertState is what is held of client_cert between two looks (CERT-7). It
-// belongs to what the object says of it: a change there inherits nothing.
+// clientCertState is carried over from one compilation to the next (CERT-7).
 type clientCertState struct {
+	// source names where certificate and key come from. When the object names
+	// another source, the state begins anew.
 	source string
 	// seen is the pair as it was last read, good or bad.
 	seen keypair.Pair
-	// good is the last one that could be used; nil when there is none.
+	// good is the last pair that could be used, nil for none.
 	good *k8swatch.ClientCertificate
 }
 
-// pairHalf is where one value of client_cert stands.
+// pairHalf says where the certificate of client_cert, or its key, is written.
 type pairHalf struct {
 	path string
-	// ref is nil for a value that stands in the object itself.
+	// ref is nil for a value that is written in the object itself.
 	ref    *reference.Reference
 	inline string
 }
@@ -42,7 +43,8 @@ type pairHalf struct {
 // clientCert reads client_cert, which is presented in Passthrough only.
 func (b *builder) clientCert(mode v1.UpstreamMode) certificateResult {
 	if b.spec.ClientCert == nil || mode != v1.ModePassthrough {
-		// A withdrawal would not be seen now: what is not looked at is not held.
+		// The Secret is not read for now, so that its withdrawal would be missed:
+		// nothing of it is carried over.
 		b.carried.clientCert = clientCertState{}
 		return certificateResult{}
 	}
@@ -51,23 +53,24 @@ func (b *builder) clientCert(mode v1.UpstreamMode) certificateResult {
 		b.carried.clientCert = clientCertState{}
 		return certificateResult{problems: problems}
 	}
-	held := &b.carried.clientCert
-	if source := pairSource(halves); held.source != source {
-		*held = clientCertState{source: source}
+	state := &b.carried.clientCert
+	if source := pairSource(halves); state.source != source {
+		*state = clientCertState{source: source}
 	}
 	values, fault, refused := b.readHalves(halves)
 	if len(refused) > 0 {
-		*held = clientCertState{}
+		*state = clientCertState{}
 		return certificateResult{problems: refused}
 	}
 	if fault == "" {
-		fault = held.accept(values[0], values[1], halves, b.now)
+		fault = state.accept(values[0], values[1], halves, b.now)
 	}
-	return held.decide(fault, halves, b.now)
+	return state.decide(fault, halves, b.now)
 }
 
-// clientCertHalves says where certificate and key stand. It is not ok when they
-// stand nowhere, and when references() tells why they cannot be read.
+// clientCertHalves says where certificate and key are written. It is not ok when
+// one of them is missing, or when its reference is refused; references() has the
+// problem of a refused reference.
 func (b *builder) clientCertHalves() (halves []pairHalf, problems []problem, ok bool) {
 	ok = true
 	add := func(path string, from v1.CertSource) {
@@ -107,8 +110,9 @@ func pairSource(halves []pairHalf) string {
 	return d.Sum()
 }
 
-// readHalves returns both values; or why one cannot be read now; or what the
-// author must change, which withdraws what was held.
+// readHalves returns both values, or the fault of a read that may succeed later,
+// or problems that only the author can solve. Such problems also withdraw the
+// last good pair.
 func (b *builder) readHalves(halves []pairHalf) (values [][]byte, fault string, refused []problem) {
 	var faults []string
 	for _, h := range halves {
@@ -133,19 +137,20 @@ func (b *builder) readHalves(halves []pairHalf) (values [][]byte, fault string, 
 	return values, strings.Join(slices.Compact(faults), "; "), refused
 }
 
-// accept holds a pair that was read, or says why it cannot be used.
-func (h *clientCertState) accept(crt, key []byte, halves []pairHalf, now time.Time) (fault string) {
-	if h.seen.Content != keypair.Content(crt, key) {
-		h.seen = keypair.Parse(crt, key, clientCertPair())
+// accept makes a pair that was read the last good one, or says why it cannot be
+// used.
+func (s *clientCertState) accept(crt, key []byte, halves []pairHalf, now time.Time) (fault string) {
+	if s.seen.Content != keypair.Content(crt, key) {
+		s.seen = keypair.Parse(crt, key, clientCertPair())
 	}
-	if h.seen.Fault != nil {
-		fault = h.seen.Fault.Error()
+	if s.seen.Fault != nil {
+		fault = s.seen.Fault.Error()
 	} else {
-		fault = keypair.ValidityFault(h.seen.Leaf, now)
+		fault = keypair.ValidityFault(s.seen.Leaf, now)
 	}
 	switch {
 	case fault == "":
-		h.good = h.seen.Certificate
+		s.good = s.seen.Certificate
 		return ""
 	case referred(halves) == "":
 		return fault
@@ -153,7 +158,7 @@ func (h *clientCertState) accept(crt, key []byte, halves []pairHalf, now time.Ti
 	return "get " + referred(halves) + ": " + fault
 }
 
-// referred names the objects that the pair is read from.
+// referred names the Secrets and ConfigMaps that the pair is read from.
 func referred(halves []pairHalf) string {
 	var names []string
 	for _, h := range halves {
@@ -164,24 +169,24 @@ func referred(halves []pairHalf) string {
 	return strings.Join(slices.Compact(names), ", ")
 }
 
-// decide says what may be presented: the pair that was last good, until it
-// expires.
-func (h *clientCertState) decide(fault string, halves []pairHalf, now time.Time) certificateResult {
-	if h.good != nil && now.After(h.good.Leaf.NotAfter) {
-		h.good = nil
+// decide presents the last good pair until it expires, and tells the fault of the
+// newest one.
+func (s *clientCertState) decide(fault string, halves []pairHalf, now time.Time) certificateResult {
+	if s.good != nil && now.After(s.good.Leaf.NotAfter) {
+		s.good = nil
 	}
-	p := certificateResult{certificate: h.good, recheckAt: nextLook(h.good, h.seen, now)}
+	p := certificateResult{certificate: s.good, recheckAt: nextLook(s.good, s.seen, now)}
 	switch {
 	case fault == "":
-	case h.good != nil:
+	case s.good != nil:
 		p.stale = []string{fault}
 	case referred(halves) == "":
 		p.problems = []problem{invalid(clientCertPath, fault)}
 	default:
 		p.problems = []problem{{reason: k8swatch.ReasonReferenceNotFound, path: clientCertPath, text: fault}}
 	}
-	if h.good != nil && !now.Before(expiringFrom(h.good.Leaf)) {
-		p.notices = []k8swatch.Condition{k8swatch.Notice(k8swatch.NoticeClientCertExpiring, "the certificate of client_cert expires at "+keypair.Timestamp(h.good.Leaf.NotAfter))}
+	if s.good != nil && !now.Before(expiringFrom(s.good.Leaf)) {
+		p.notices = []k8swatch.Condition{k8swatch.Notice(k8swatch.NoticeClientCertExpiring, "the certificate of client_cert expires at "+keypair.Timestamp(s.good.Leaf.NotAfter))}
 	}
 	return p
 }

@@ -259,7 +259,7 @@ func knownMode(mode v1.UpstreamMode) bool {
 // each spec and mode.
 func (b *builder) rulesIn(mode v1.UpstreamMode) field.ErrorList {
 	results := &b.carried.rules
-	if spec := specHash(b.spec); results.spec != spec {
+	if spec := hashJSON("spec", b.spec); results.spec != spec {
 		*results = ruleResults{spec: spec}
 	}
 	errs, known := results.byMode[mode]
@@ -284,12 +284,15 @@ func withMode(object *v1.ProxyKubeApi, mode v1.UpstreamMode) *v1.ProxyKubeApi {
 	return &changed
 }
 
-func specHash(spec *v1.ProxyKubeApiSpec) string {
-	data, err := json.Marshal(spec)
+// hashJSON is a digest of a part of an object. JSON is unambiguous, and every
+// field is in it.
+func hashJSON(purpose string, part any) string {
+	data, err := json.Marshal(part)
 	if err != nil {
-		panic("compile: encoding a spec: " + err.Error())
+		// Strings, numbers, booleans and lists of them always marshal.
+		panic("compile: encoding " + purpose + ": " + err.Error())
 	}
-	d := digest.New("spec")
+	d := digest.New(purpose)
 	d.Bytes(data)
 	return d.Sum()
 }

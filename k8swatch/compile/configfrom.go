@@ -18,11 +18,12 @@ type resolvedProvider struct {
 	stale    []string
 }
 
-// configState is what config_from last gave that could be used (CERT-7). It
-// belongs to the Secret that it was read from: another inherits nothing.
+// configState is carried over from one compilation to the next (CERT-7).
 type configState struct {
+	// source names the Secret. When the object names another Secret, the state
+	// begins anew.
 	source string
-	// values are nil when there are none.
+	// values are the last that could be used, nil for none.
 	values configValues
 }
 
@@ -35,7 +36,8 @@ func (b *builder) provider() resolvedProvider {
 	if p != nil && p.Enabled && p.ConfigFrom != nil {
 		return b.referredProvider(p)
 	}
-	// A withdrawal would not be seen now: what is not looked at is not held.
+	// The Secret is not read for now, so that its withdrawal would be missed:
+	// nothing of it is carried over.
 	b.carried.config = configState{}
 	switch {
 	case !reference.UsesProvider(b.spec):
@@ -57,28 +59,28 @@ func refusedProvider(problems ...problem) resolvedProvider {
 	return resolvedProvider{problems: problems}
 }
 
-// referredProvider reads config_from, or goes on with what it last gave.
+// referredProvider reads config_from, or goes on with its last good values.
 func (b *builder) referredProvider(p *v1.OidcProvider) resolvedProvider {
-	held := &b.carried.config
+	state := &b.carried.config
 	if p.ConfigFrom.Secret == nil {
-		*held = configState{}
+		*state = configState{}
 		return refusedProvider(invalid(reference.ConfigFromPath, "is required"))
 	}
 	r, refused := b.policy().Resolve(reference.ConfigFromPath, k8swatch.KindSecret, p.ConfigFrom.Secret.Name, p.ConfigFrom.Secret.Namespace, nil)
 	if len(refused) > 0 {
-		// references() tells them.
-		*held = configState{}
+		// references() has the problems.
+		*state = configState{}
 		return refusedProvider()
 	}
-	if held.source != r.String() {
-		*held = configState{source: r.String()}
+	if state.source != r.String() {
+		*state = configState{source: r.String()}
 	}
 	var problems []problem
 	data, err := b.readAll(r)
 	var protected errProtected
 	switch {
 	case errors.As(err, &protected):
-		*held = configState{}
+		*state = configState{}
 		return refusedProvider(invalid(reference.ConfigFromPath+".name", reference.ProtectedText))
 	case err != nil:
 		problems = []problem{{reason: k8swatch.ReasonReferenceNotFound, path: reference.ConfigFromPath, text: err.Error()}}
@@ -86,13 +88,13 @@ func (b *builder) referredProvider(p *v1.OidcProvider) resolvedProvider {
 		values := configValuesOf(data)
 		faults := values.faults(p)
 		if len(faults) == 0 {
-			held.values = values
+			state.values = values
 			return resolvedProvider{spec: values.over(p)}
 		}
 		problems, err = faultProblems(r, faults)
 	}
-	if held.values != nil && len(held.values.faults(p)) == 0 {
-		return resolvedProvider{spec: held.values.over(p), stale: []string{err.Error()}}
+	if state.values != nil && len(state.values.faults(p)) == 0 {
+		return resolvedProvider{spec: state.values.over(p), stale: []string{err.Error()}}
 	}
 	return refusedProvider(problems...)
 }
@@ -158,8 +160,8 @@ func (v configValues) faults(p *v1.OidcProvider) []configFault {
 
 var errNoKey = errors.New("is missing, and the field is empty")
 
-// faultProblems tells faults one by one, and all together as what is wrong with
-// the Secret. It never repeats a value.
+// faultProblems makes a problem of each fault, and one error of all faults, for
+// the notice that the Secret is stale. Neither repeats a value.
 func faultProblems(r reference.Reference, faults []configFault) ([]problem, error) {
 	var problems []problem
 	var texts []string

@@ -27,18 +27,18 @@ type certificateResult struct {
 	recheckAt time.Time
 }
 
-// frontProxyState is what is held of a front-proxy Secret between two looks.
-// It depends on what the admin did with the Secret alone: what the author wrote
-// into the object only decides whether the pair may be presented.
+// frontProxyState is carried over from one compilation to the next. It depends
+// only on what the administrator of the proxy did with the Secret. What the
+// author wrote into the object decides whether the pair may be presented.
 type frontProxyState struct {
-	// seen is the Secret as it was last read, nil before the first time.
+	// seen is the Secret as it was last read, nil before the first read.
 	seen *frontProxySecret
-	// pair is the last one that could be used; nil when there is none, or
-	// the admin withdrew it (CERT-5).
+	// pair is the last pair that could be used. It is nil when there was none,
+	// and when the administrator withdrew it (CERT-5).
 	pair *acceptedPair
 }
 
-// frontProxySecret is what one read of the Secret said.
+// frontProxySecret is the result of one read of the Secret.
 type frontProxySecret struct {
 	absent bool
 	// misfit says what is wrong with the type or the label.
@@ -48,15 +48,16 @@ type frontProxySecret struct {
 }
 
 type frontProxyAnnotations struct {
-	// uid is the Secret's: one that was deleted is withdrawn, whatever came
-	// in its place (CERT-5).
+	// uid is that of the Secret. A Secret that was deleted withdraws its pair,
+	// also when another Secret of the same name exists by now (CERT-5).
 	uid        types.UID
 	target     string
 	prefix     string
 	havePrefix bool
 }
 
-// acceptedPair is a pair with the annotations it was accepted under.
+// acceptedPair is a pair with the annotations that the Secret had when the pair
+// was accepted.
 type acceptedPair struct {
 	certificate *k8swatch.ClientCertificate
 	annotations frontProxyAnnotations
@@ -133,9 +134,9 @@ func (s *frontProxySecret) reserved() (string, bool) {
 	return keypair.ReservedSubject(s.pair.Leaf)
 }
 
-// see takes note of a read. Everything the admin can do to withdraw the
-// certificate drops the pair, so that it does not come back when the Secret is
-// put right again with contents that cannot be used (CERT-5).
+// see notes the result of a read. Everything the administrator can do to withdraw
+// the certificate drops the pair, so that the pair does not come back when the
+// Secret is repaired with contents that cannot be used (CERT-5).
 func (s *frontProxyState) see(seen *frontProxySecret) {
 	s.seen = seen
 	_, reserved := seen.reserved()
@@ -159,7 +160,7 @@ func (s *frontProxyState) decide(label string, now time.Time) certificateResult 
 	if s.pair != nil && now.After(s.pair.certificate.Leaf.NotAfter) {
 		s.pair = nil
 	}
-	p := certificateResult{recheckAt: nextLook(s.held(), s.seen.pair, now)}
+	p := certificateResult{recheckAt: nextLook(s.good(), s.seen.pair, now)}
 	switch {
 	case fault == "":
 	case s.pair == nil:
@@ -171,15 +172,16 @@ func (s *frontProxyState) decide(label string, now time.Time) certificateResult 
 	return p
 }
 
-// held is the certificate that may be presented, or nil.
-func (s *frontProxyState) held() *k8swatch.ClientCertificate {
+// good is the certificate of the last good pair, or nil.
+func (s *frontProxyState) good() *k8swatch.ClientCertificate {
 	if s.pair == nil {
 		return nil
 	}
 	return s.pair.certificate
 }
 
-// accept holds the pair of the Secret, or says why it cannot be used.
+// accept makes the pair of the Secret the last good one, or says why it cannot be
+// used.
 func (s *frontProxyState) accept(now time.Time) (fault string) {
 	pair := s.seen.pair
 	if pair.Fault != nil {

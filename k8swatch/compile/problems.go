@@ -27,8 +27,8 @@ func invalid(path, text string) problem {
 	return problem{reason: k8swatch.ReasonInvalidSpec, path: path, text: text}
 }
 
-// unsupported refuses a field that restricts or authenticates and is not built
-// yet; more says what is meant where the path alone does not (API-8).
+// unsupported refuses a field that restricts or authenticates and that this
+// version does not implement; more says what the path alone does not (API-8).
 func unsupported(path, more string) problem {
 	text := path + " is not supported by this version"
 	if more != "" {
@@ -46,9 +46,9 @@ func fromFaults(faults []admission.Fault) []problem {
 	return problems
 }
 
-// withoutRepeats drops from more what concerns a field that first already
-// names: the rules of admission speak before the compiler's own, which exist
-// for objects that are older than the rules.
+// withoutRepeats returns the problems of first, and those of more whose field
+// first does not name. The compiler repeats some rules of admission for objects
+// that are older than the rules; both must not say the same of one field.
 func withoutRepeats(first, more []problem) []problem {
 	seen := map[string]bool{}
 	for _, p := range first {
@@ -63,8 +63,8 @@ func withoutRepeats(first, more []problem) []problem {
 	return kept
 }
 
-// readiness is the Ready condition: the first reason that applies, with all
-// that is to be said under it.
+// readiness is the Ready condition. Its reason is that of the first problem, and
+// its message lists all problems of that reason.
 func readiness(problems []problem) k8swatch.Condition {
 	if len(problems) == 0 {
 		return k8swatch.Condition{Type: k8swatch.ConditionReady, Status: k8swatch.StatusTrue, Reason: k8swatch.ReasonServing, Message: "the cluster is served"}
@@ -83,12 +83,11 @@ func readiness(problems []problem) k8swatch.Condition {
 	return k8swatch.Condition{Type: k8swatch.ConditionReady, Status: status, Reason: first, Message: text.OneLine(strings.Join(texts, "; "), k8swatch.MaxMessage)}
 }
 
-// conditions gives each problem as what Ready would say of it.
+// conditions makes of each problem the Ready condition that it alone would give.
 func conditions(problems []problem) []k8swatch.Condition {
 	var out []k8swatch.Condition
 	for _, p := range problems {
-		c := readiness([]problem{p})
-		out = append(out, c)
+		out = append(out, readiness([]problem{p}))
 	}
 	return out
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/reference"
 )
 
-// references checks where the references of the object point (API-4, API-5).
+// references refuses references to what the author of the object must not read
+// (API-4, API-5).
 func (b *builder) references() []problem {
 	var problems []problem
 	reference.Each(b.spec, func(path, kind, name string, namespace, key *string) {
@@ -29,14 +30,14 @@ func (b *builder) policy() reference.Policy {
 	return reference.Policy{Namespace: b.key.Namespace, Opened: b.options.ReferenceNamespaces}
 }
 
-// errProtected says that a Secret belongs to the product (API-5). It withdraws
-// what was read from it before.
+// errProtected says that a Secret belongs to the proxy itself (API-5). The last
+// good value that was read from it is withdrawn.
 type errProtected struct{ reference.Reference }
 
 func (e errProtected) Error() string { return e.String() + " " + reference.ProtectedText }
 
-// errReference is a reference that cannot be used now; text says why without
-// repeating anything of the contents.
+// errReference says why a reference cannot be used now, without repeating
+// anything of the contents.
 type errReference struct {
 	reference.Reference
 	text string
@@ -46,7 +47,8 @@ func (e errReference) Error() string {
 	return reference.GetFailed(e.Kind, e.Namespace, e.Name, e.text)
 }
 
-// read returns what a reference holds, or an errProtected or errReference.
+// read returns the value that a reference names. Its error is an errProtected or
+// an errReference.
 func (b *builder) read(r reference.Reference) ([]byte, error) {
 	data, err := b.readAll(r)
 	if err != nil {
@@ -59,8 +61,8 @@ func (b *builder) read(r reference.Reference) ([]byte, error) {
 	return value, nil
 }
 
-// readAll returns all that the object of a reference holds, or an errProtected
-// or errReference.
+// readAll returns all values of the Secret or ConfigMap that a reference names.
+// Its error is an errProtected or an errReference.
 func (b *builder) readAll(r reference.Reference) (map[string][]byte, error) {
 	data, meta, err := b.fetch(r)
 	if err != nil {

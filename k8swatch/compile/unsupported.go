@@ -11,9 +11,9 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
-// unsupported lists the fields in use that restrict or authenticate and are
-// not built yet: leaving one out of account would open what its author closed
-// (API-8). A block that is switched off restricts nothing.
+// unsupported lists the fields in use that restrict or authenticate and that this
+// version does not implement. To ignore such a field would open what its author
+// closed (API-8). A block that is switched off restricts nothing.
 func (b *builder) unsupported() []problem {
 	var problems []problem
 	if a := b.spec.AuthConfig; a != nil && !a.DisableValidation {
