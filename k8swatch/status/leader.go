@@ -229,7 +229,7 @@ func (l *reportingLock) report(ctx context.Context, err error) error {
 	defer l.mu.Unlock()
 	switch {
 	case fault == apifault.None:
-		if l.refused.Told {
+		if l.refused.Logged() {
 			l.logger.Info("the Lease of the leader election can be used again")
 		}
 		l.refused = apifault.Refusal{}

@@ -81,7 +81,7 @@ func (h *health) answered() {
 }
 
 func (h *health) worked(resource string) {
-	if h.refused[resource].Told {
+	if h.refused[resource].Logged() {
 		h.logger.Info("the hub can be asked for "+resource+" again", zap.String("resource", resource))
 	}
 	delete(h.refused, resource)
@@ -105,8 +105,8 @@ func (h *health) away(resource string, err error) {
 // refuse logs a refusal that lasts.
 func (h *health) refuse(resource string, fault apifault.Class, err error) {
 	last := h.refused[resource]
-	if last.Fault != fault {
-		last = apifault.Refusal{Fault: fault}
+	if last.Class != fault {
+		last = apifault.Refusal{Class: fault}
 	}
 	due := last.Due(h.now())
 	h.refused[resource] = last
