@@ -28,7 +28,8 @@ type Auth struct {
 	Hash string
 }
 
-// Issuers are those whose tokens are accepted, none where an apiserver decides.
+// Issuers lists the issuers of accepted tokens. It is empty where an apiserver
+// decides which tokens are accepted.
 func (a *Auth) Issuers() []string {
 	if a.OIDC != nil {
 		return []string{a.OIDC.IssuerURL}

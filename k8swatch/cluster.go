@@ -15,20 +15,20 @@ import (
 // Key names a ProxyKubeApi.
 type Key = types.NamespacedName
 
-// Cluster is what one ProxyKubeApi and the Secrets it names amount to at one
-// moment: a plain value that is never changed after Compile returned it, so
-// that the request path reads it without a lock.
+// Cluster is one ProxyKubeApi with the Secrets it names, as compiled at one
+// moment. It is a plain value that is never changed after package compile
+// returned it, so that the request path reads it without a lock.
 type Cluster struct {
 	Key        Key
 	UID        types.UID
 	Generation int64
 
-	// Enabled is false for a cluster whose URL is answered with 404.
+	// Enabled is spec.enabled. Requests to a disabled cluster are answered with 404.
 	Enabled bool
 	// Exposed is spec.expose_via_dashboard.
 	Exposed bool
-	// Mode is spec.upstream_auth.mode, Passthrough when absent. It may be a
-	// mode this version does not know: Ready then says so.
+	// Mode is spec.upstream_auth.mode, Passthrough when absent. It may be a mode
+	// that this version does not know; Ready then has that reason.
 	Mode v1.UpstreamMode
 
 	// Target is where the apiserver is.
@@ -42,12 +42,11 @@ type Cluster struct {
 	// CAHash is a digest of the CA's certificates, empty for the system
 	// roots.
 	CAHash string
-	// FrontProxy is the certificate presented to the apiserver in FrontProxy
-	// and by the probe; nil when none is usable.
+	// FrontProxy is the certificate that relay and probe present to the apiserver
+	// in FrontProxy; nil when there is none that may be presented.
 	FrontProxy *ClientCertificate
-	// ClientCert is the certificate of spec.client_cert, presented by the
-	// relay in Passthrough (CERT-9); nil when there is none, and in any other
-	// mode.
+	// ClientCert is the certificate of spec.client_cert, which the relay presents
+	// in Passthrough (CERT-9); nil when there is none, and in any other mode.
 	ClientCert *ClientCertificate
 
 	UserPrefix  string
@@ -58,33 +57,34 @@ type Cluster struct {
 	// RequiredGroup is the group a caller must have (ACC-1), empty for none.
 	RequiredGroup string
 
-	// Ready is the Ready condition without the trust reasons, which the
-	// runtime adds from the verdict of its probe.
+	// Ready is the Ready condition without the trust reasons, which depend on the
+	// verdict of the probe (status.EffectiveReady adds them).
 	Ready Condition
 	// Notices are the conditions that close nothing (REC-6), sorted by type.
 	Notices []Condition
 	// Preparing says that the object is in Passthrough with at least one
 	// non-empty prefix (REC-7).
 	Preparing bool
-	// Missing lists what would stop FrontProxy while Preparing (REC-7),
-	// without the trust, which the runtime adds.
+	// Missing lists what would stop FrontProxy while Preparing (REC-7), without
+	// the verdict of the probe.
 	Missing []Condition
 
 	// TargetKnown says that the apiserver can be asked whether it answers
 	// (REC-6): the cluster is enabled, its target and CA are known.
 	TargetKnown bool
-	// Probe says that the set can be probed (TRUST-1): the target is known, the
-	// cluster is in FrontProxy or preparing, both prefixes are valid and the
-	// certificate is usable.
+	// Probe says that the trust of the apiserver can be probed (TRUST-1): the
+	// target is known, the cluster is in FrontProxy or preparing, both prefixes are
+	// valid and there is a certificate to present.
 	Probe bool
 
-	// ClientCertSecret and ClientCertTarget say what the proxy looks for
-	// in FrontProxy and in preparation (REC-3); empty otherwise.
+	// ClientCertSecret and ClientCertTarget are the Secret of the front-proxy
+	// certificate and the target that its annotation must name (REC-3), in
+	// FrontProxy and in preparation; empty otherwise.
 	ClientCertSecret string
 	ClientCertTarget string
 
-	// RecheckAt is when this value must be compiled again though nothing
-	// changed, for a certificate's notices and expiry; zero for never.
+	// RecheckAt is when the object must be compiled again though nothing changed,
+	// because a certificate expires or begins to be valid; zero for never.
 	RecheckAt time.Time
 }
 
@@ -152,10 +152,10 @@ func (c *Cluster) CredentialID() string { return credentialID(c) }
 // CA and server name.
 func (c *Cluster) EndpointID() string { return endpointID(c) }
 
-// SetID is a digest of everything a trust verdict is about: target, CA, server
-// name, front-proxy certificate, both prefixes and forward_uid. It does not
-// depend on the mode (TRUST-2).
-func (c *Cluster) SetID() string { return setID(c) }
+// TrustKey is a digest of everything that a trust verdict depends on: target, CA,
+// server name, front-proxy certificate, both prefixes and forward_uid. It does
+// not depend on the mode (TRUST-2).
+func (c *Cluster) TrustKey() string { return trustKey(c) }
 
 // Presented is the certificate the relay shows to the apiserver, nil for none:
 // in Passthrough never the front-proxy certificate (ID-4).

@@ -23,8 +23,8 @@ func credentialID(c *Cluster) string {
 	return d.Sum()
 }
 
-// setID does not depend on the mode: a switch of mode keeps the verdict (TRUST-2).
-func setID(c *Cluster) string {
+// trustKey does not depend on the mode: a switch of mode keeps the verdict (TRUST-2).
+func trustKey(c *Cluster) string {
 	d := digest.New("set")
 	writeEndpoint(d, c)
 	writeCertificate(d, c.FrontProxy)
@@ -46,9 +46,9 @@ func writeEndpoint(d digest.Digest, c *Cluster) {
 	d.Text(c.CAHash)
 }
 
-// writeCertificate takes the whole chain: the same leaf with another
-// intermediate is another handshake. The key needs no place of its own, it is
-// the one of the leaf.
+// writeCertificate writes the whole chain: the same leaf with another
+// intermediate is another handshake. The private key need not be written, since
+// the leaf determines it.
 func writeCertificate(d digest.Digest, cert *ClientCertificate) {
 	d.Bool(cert != nil)
 	if cert != nil {
@@ -62,11 +62,11 @@ func writeAssertion(d digest.Digest, c *Cluster) {
 	d.Bool(c.ForwardUID)
 }
 
-// Renews says whether the set of c is that of old with another certificate of
-// the same issuer and subject: a status then goes on showing the old verdict
-// until the new set is probed (TRUST-2).
+// Renews says whether c differs from old, in what a verdict depends on, only by
+// another certificate of the same issuer and subject. A status then shows the old
+// verdict until the new certificate is probed (TRUST-2).
 func (c *Cluster) Renews(old *Cluster) bool {
-	if c.FrontProxy == nil || old.FrontProxy == nil || c.SetID() == old.SetID() {
+	if c.FrontProxy == nil || old.FrontProxy == nil || c.TrustKey() == old.TrustKey() {
 		return false
 	}
 	a, b := c.FrontProxy.Leaf, old.FrontProxy.Leaf
@@ -75,5 +75,5 @@ func (c *Cluster) Renews(old *Cluster) bool {
 	}
 	renewed := *old
 	renewed.FrontProxy = c.FrontProxy
-	return setID(&renewed) == setID(c)
+	return trustKey(&renewed) == trustKey(c)
 }

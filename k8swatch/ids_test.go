@@ -10,9 +10,9 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
-// drawSet draws a cluster from few values, so that pairs often differ in one
+// drawCluster draws a cluster from few values, so that pairs often differ in one
 // place only, or in where a separator stands.
-func drawSet(t *rapid.T) *Cluster {
+func drawCluster(t *rapid.T) *Cluster {
 	word := rapid.SampledFrom([]string{"", "a", "b", "ab", "a\x00", "\x00\x00\x00\x00\x00\x00\x00\x01a"})
 	c := &Cluster{
 		Mode: rapid.SampledFrom([]v1.UpstreamMode{v1.ModePassthrough, v1.ModeFrontProxy}).Draw(t, "mode"),
@@ -40,7 +40,7 @@ func drawSet(t *rapid.T) *Cluster {
 	return c
 }
 
-// endpoint and set are what the digests must tell apart, as values to compare.
+// endpoint and trusted are what the digests must tell apart, as values to compare.
 func endpoint(c *Cluster, cert *ClientCertificate) string {
 	var chain [][]byte
 	if cert != nil {
@@ -49,13 +49,13 @@ func endpoint(c *Cluster, cert *ClientCertificate) string {
 	return fmt.Sprintf("%#v %q %v %q %v %q", c.Target, c.ServerName, c.CA == nil, c.CAHash, cert == nil, chain)
 }
 
-func set(c *Cluster) string {
+func trusted(c *Cluster) string {
 	return endpoint(c, c.FrontProxy) + fmt.Sprintf("%q %q %v", c.UserPrefix, c.GroupPrefix, c.ForwardUID)
 }
 
 func TestDigestsTellClustersApart(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a, b := drawSet(t), drawSet(t)
+		a, b := drawCluster(t), drawCluster(t)
 		if rapid.Bool().Draw(t, "alike") {
 			*b = *a
 			switch rapid.IntRange(0, 7).Draw(t, "change") {
@@ -75,8 +75,8 @@ func TestDigestsTellClustersApart(t *testing.T) {
 				b.FrontProxy, b.ClientCert = b.ClientCert, b.FrontProxy
 			}
 		}
-		if (a.SetID() == b.SetID()) != (set(a) == set(b)) {
-			t.Fatalf("SetID of %+v and %+v", a, b)
+		if (a.TrustKey() == b.TrustKey()) != (trusted(a) == trusted(b)) {
+			t.Fatalf("TrustKey of %+v and %+v", a, b)
 		}
 		if (a.CredentialID() == b.CredentialID()) != (endpoint(a, a.Presented()) == endpoint(b, b.Presented())) {
 			t.Fatalf("CredentialID of %+v and %+v", a, b)
@@ -84,7 +84,7 @@ func TestDigestsTellClustersApart(t *testing.T) {
 		if (a.EndpointID() == b.EndpointID()) != (endpoint(a, nil) == endpoint(b, nil)) {
 			t.Fatalf("EndpointID of %+v and %+v", a, b)
 		}
-		if a.SetID() == a.CredentialID() || a.EndpointID() == a.CredentialID() {
+		if a.TrustKey() == a.CredentialID() || a.EndpointID() == a.CredentialID() {
 			t.Fatal("digests of different things are equal")
 		}
 	})

@@ -36,7 +36,7 @@ type Store interface {
 	Service(namespace, name string) (*corev1.Service, error)
 }
 
-// The kinds of a Change.
+// The kinds of objects in a Change.
 const (
 	KindProxyKubeApi = "ProxyKubeApi"
 	KindSecret       = "Secret"
@@ -44,8 +44,8 @@ const (
 	KindService      = "Service"
 )
 
-// Change names what a source knows anew: an object, or what objects may refer
-// to. It may be gone.
+// Change names an object that changed at its origin: a ProxyKubeApi, or a Secret,
+// ConfigMap or Service that ProxyKubeApis may refer to. The object may be gone.
 type Change struct {
 	Kind, Namespace, Name string
 }

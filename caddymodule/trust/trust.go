@@ -90,7 +90,7 @@ func (t *Trust) takeFrontProxy(previous *Trust, changed func()) {
 	if !t.spec.Probe {
 		return
 	}
-	key := t.spec.SetID()
+	key := t.spec.TrustKey()
 	same := t.frontProxy != nil && t.frontProxyKey == key
 	if !same {
 		t.frontProxy, t.frontProxyKey = NewGate[frontProxyVerdict](changed), key

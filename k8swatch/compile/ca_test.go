@@ -139,7 +139,7 @@ func TestReferencesHoldTheirLastGoodValue(t *testing.T) {
 			after := b.compile()
 			k8stest.WantReady(t, after, k8swatch.ReasonServing)
 			k8stest.WantNotice(t, after, k8swatch.NoticeReferenceStale, test.part)
-			if after.CA != before.CA || after.SetID() != before.SetID() {
+			if after.CA != before.CA || after.TrustKey() != before.TrustKey() {
 				t.Error("the last good value is not kept")
 			}
 			for _, c := range []*k8swatch.Cluster{never, after} {

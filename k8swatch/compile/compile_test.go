@@ -306,14 +306,14 @@ func TestPreparation(t *testing.T) { // REC-7, TRUST-1
 }
 
 // A cluster that can be probed has a certificate and a CA to do it with.
-func TestSwitchingTheModeKeepsTheSet(t *testing.T) { // TRUST-2
+func TestSwitchingTheModeKeepsTheTrustKey(t *testing.T) { // TRUST-2
 	b := newBench(t)
 	b.putSecret(k8stest.FrontProxySecret(k8stest.Certificate(t)))
 	b.put(k8stest.Object(k8stest.InPreparation))
 	before := b.compile()
 	b.put(k8stest.Object(k8stest.InFrontProxy))
 	after := b.compile()
-	if before.SetID() != after.SetID() {
+	if before.TrustKey() != after.TrustKey() {
 		t.Error("the switch made a new set")
 	}
 	if before.CredentialID() == after.CredentialID() {
@@ -348,7 +348,7 @@ func TestCompileReturnsTheSameValueWhileNothingChanges(t *testing.T) {
 		t.Error("compiled again what did not change")
 	}
 	b.putSecret(k8stest.FrontProxySecret(k8stest.Certificate(t)))
-	if renewed := b.compile(); renewed == changed || renewed.SetID() == changed.SetID() {
+	if renewed := b.compile(); renewed == changed || renewed.TrustKey() == changed.TrustKey() {
 		t.Error("the same value though the certificate changed")
 	}
 }

@@ -230,7 +230,7 @@ func TestRenewal(t *testing.T) { // CERT-8, TLS-01
 	before := b.compile()
 	b.putSecret(k8stest.FrontProxySecret(k8stest.Certificate(t)))
 	after := b.compile()
-	if before.FrontProxy.Fingerprint == after.FrontProxy.Fingerprint || before.CredentialID() == after.CredentialID() || before.SetID() == after.SetID() {
+	if before.FrontProxy.Fingerprint == after.FrontProxy.Fingerprint || before.CredentialID() == after.CredentialID() || before.TrustKey() == after.TrustKey() {
 		t.Error("the renewed certificate is not used")
 	}
 }
