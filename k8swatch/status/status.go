@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -150,11 +151,7 @@ func statusConditions(in Input) []metav1.Condition {
 	c := in.Cluster
 	rest := slices.Concat(c.Notices, in.Notices)
 	if c.Mode == v1.ModeFrontProxy && verdict(in) == v1.TrustUnknown {
-		message := "the probe did not conclude"
-		if in.Trust.Message != "" {
-			message = trustMessage(in.Trust)
-		}
-		rest = append(rest, k8swatch.Notice(k8swatch.NoticeUpstreamTrustUnknown, message))
+		rest = append(rest, k8swatch.Notice(k8swatch.NoticeUpstreamTrustUnknown, cmp.Or(trustMessage(in.Trust), "the probe did not conclude")))
 	}
 	if c.Preparing {
 		rest = append(rest, preparation(in))
@@ -237,7 +234,7 @@ func preparation(in Input) k8swatch.Condition {
 		case ok:
 			missing = append(missing, refused)
 		case trust == v1.TrustUnknown:
-			missing = append(missing, k8swatch.Condition{Reason: k8swatch.NoticeUpstreamTrustUnknown, Message: orText(trustMessage(in.Trust), "the probe did not conclude")})
+			missing = append(missing, k8swatch.Condition{Reason: k8swatch.NoticeUpstreamTrustUnknown, Message: cmp.Or(trustMessage(in.Trust), "the probe did not conclude")})
 		case trust != v1.TrustTrusted:
 			missing = append(missing, k8swatch.Condition{Reason: k8swatch.NoticeUpstreamTrustUnknown, Message: "no verdict of the last 15 minutes"})
 		}
@@ -295,20 +292,10 @@ func upstreamAuthStatus(in Input) *v1.UpstreamAuthStatus {
 	return out
 }
 
-// trustMessage is the prober's text, which quotes names the apiserver sent.
+// trustMessage is the text of the prober, which quotes names that the apiserver
+// sent.
 func trustMessage(t TrustState) string {
-	message := text.OneLine(t.Message, k8swatch.MaxMessage)
-	if r := []rune(message); len(r) > maxTrustMessage {
-		return string(r[:maxTrustMessage-3]) + "..."
-	}
-	return message
-}
-
-func orText(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
+	return text.Cut(text.OneLine(t.Message, k8swatch.MaxMessage), maxTrustMessage)
 }
 
 // statusTime has the resolution that the API keeps.

@@ -28,7 +28,7 @@ type health struct {
 	lostAt time.Time
 }
 
-// flapEvery is how often a hub that comes and goes is told.
+// flapEvery is how often a hub that comes and goes is logged.
 const flapEvery = time.Minute
 
 func newHealth(logger *zap.Logger) *health {

@@ -29,11 +29,11 @@ const (
 	// prefetchLimit bounds how long the first list waits for the references of
 	// its objects.
 	prefetchLimit = 10 * time.Second
-	// showLimit bounds how long a new or changed object waits for its own.
+	// showLimit bounds how long a new or changed object waits for its references.
 	showLimit = 2 * time.Second
 )
 
-// KubernetesOptions shape the source of a hub.
+// Options say which hub is followed, and how.
 type Options struct {
 	// Config is how the hub is asked. Required.
 	Config *rest.Config
@@ -54,19 +54,19 @@ type Options struct {
 	Logger *zap.Logger
 }
 
-// Kubernetes is the source of a hub: the API of a cluster.
+// Source follows the objects of a hub.
 //
-// It watches ProxyKubeApis and Services, and in the proxy's own namespace the
-// Secrets with the label of the product. What objects refer to otherwise it
-// reads by name, again and again: the rights it needs are those of section 16
-// of the reference, and no Secret or ConfigMap is ever listed elsewhere.
+// It watches ProxyKubeApis and Services, and the labelled Secrets in the
+// namespace of the proxy. Other Secrets and ConfigMaps that objects refer to are
+// read by name, again and again, and never listed (the rights are those of
+// section 16 of the reference).
 //
-// An object, or a new version of it, is shown once all it refers to has been
-// asked for, so that no cluster is closed for the blink of a read; it waits two
-// seconds at most, and neither a deletion nor `enabled: false` waits.
+// A new object, or a new version of an object, is shown once everything it refers
+// to was read, so that no cluster is closed while a read is under way. It waits
+// two seconds at most. A deletion and `enabled: false` do not wait.
 //
-// While the hub cannot be asked everything stays as it was last seen, except
-// that the reads by name fail: a Compiler then holds what was last good.
+// While the hub cannot be asked, everything stays as it was last seen. Only the
+// reads by name fail; package compile then keeps the last good value.
 //
 // What it returns is shared and must not be changed.
 type Source struct {
@@ -76,12 +76,12 @@ type Source struct {
 	objectAPI dynamic.NamespaceableResourceInterface
 	health    *health
 	// get reads a reference.
-	get func(ctx context.Context, id k8swatch.Change) (metav1.Object, error)
+	get func(ctx context.Context, id objectID) (metav1.Object, error)
 	// reads are the references to read, and retries the pauses after reads that
 	// failed. Run makes the queue, which has goroutines of its own.
 	reads   workqueue.TypedDelayingInterface[objectID]
 	retries workqueue.TypedRateLimiter[objectID]
-	// wake has room for one: something is there for Run to look at.
+	// wake holds one token while there is something for Run to do.
 	wake chan struct{}
 
 	mu sync.RWMutex
@@ -92,12 +92,12 @@ type Source struct {
 	// labelled are the Secrets of the product, by name.
 	labelled map[string]*corev1.Secret
 	followed map[string]*followedSecret
-	// references are what is read by name, for the objects that name it.
+	// references are the objects that are read by name.
 	references map[objectID]*namedObject
 	// unsynced counts the watches without a first list, and unasked the
-	// references never asked for that an object waits for.
+	// references that were never read and that an object waits for.
 	unsynced, unasked int
-	// labelledSynced says that the labelled Secrets are known.
+	// labelledSynced says that the first list of labelled Secrets is in memory.
 	labelledSynced bool
 	// listed says that the first full list is in force.
 	listed  bool
@@ -106,7 +106,7 @@ type Source struct {
 
 var _ k8swatch.Source = (*Source)(nil)
 
-// NewKubernetes returns the source of a hub. It asks nothing before Run.
+// New returns the source of a hub. It asks nothing before Run.
 func New(o Options) (*Source, error) {
 	if o.Config == nil || o.Namespace == "" {
 		return nil, errors.New("the source needs a configuration of the hub and the namespace of the proxy")
@@ -234,7 +234,7 @@ func (k *Source) showAll() {
 	clear(k.pending)
 }
 
-// note takes a change for Run to tell. k.mu is held.
+// note adds a change to those that Run reports. k.mu is held.
 func (k *Source) note(kind, namespace, name string) {
 	if k.listed {
 		k.pending[k8swatch.Change{Kind: kind, Namespace: namespace, Name: name}] = struct{}{}

@@ -21,17 +21,17 @@ import (
 
 // object is a ProxyKubeApi of the hub.
 type object struct {
-	// latest is what was seen last, and shown what the Store answers: nil
-	// until the references of the first version have been asked for.
+	// latest is the version seen last. shown is the version that the Store
+	// answers, nil until the references of the first version were read.
 	latest, shown *k8swatch.Object
-	// needs are what latest refers to; held also what shown refers to.
-	needs, held map[objectID]bool
+	// needs are the references of latest, and used those of latest and shown.
+	needs, used map[objectID]bool
 	// waiting ends the wait for references, nil when there is none.
 	waiting *time.Timer
 }
 
-// decodeObject reads one object. An object may be older than the CRD: one that
-// does not fit the types is shown with the reason, and disturbs no other.
+// decodeObject reads one object. An object may be older than the CRD and not fit
+// the types: it is then shown with the reason, and no other object is affected.
 func (k *Source) decodeObject(u *unstructured.Unstructured) (object *k8swatch.Object) {
 	trimMeta(u)
 	id := &v1.ProxyKubeApi{}
@@ -71,7 +71,8 @@ func lacksRequired(errs field.ErrorList) bool {
 	return slices.ContainsFunc(errs, func(err *field.Error) bool { return err.Type == field.ErrorTypeRequired })
 }
 
-// putObject takes a version of an object. k.mu is held, as in all of these.
+// putObject notes a version of an object. k.mu is held, as in all methods of this
+// file but decodeObject.
 func (k *Source) putObject(key k8swatch.Key, latest *k8swatch.Object) {
 	if latest.ProxyKubeApi.DeletionTimestamp != nil {
 		// A finalizer, which its author may set, keeps the object, but not its URL.
@@ -85,14 +86,14 @@ func (k *Source) putObject(key k8swatch.Key, latest *k8swatch.Object) {
 		o = nil
 	}
 	if o == nil {
-		o = &object{held: map[objectID]bool{}}
+		o = &object{used: map[objectID]bool{}}
 		k.objects[key] = o
 	} else if o.latest.ProxyKubeApi.ResourceVersion == latest.ProxyKubeApi.ResourceVersion {
 		return
 	}
 	o.latest, o.needs = latest, k.needs(key, &latest.ProxyKubeApi.Spec)
 	for id := range o.needs {
-		o.held[id] = true
+		o.used[id] = true
 		k.use(id, key)
 	}
 	k.showWhenAsked(key, o)
@@ -105,7 +106,7 @@ func (k *Source) dropObject(key k8swatch.Key) {
 	}
 	delete(k.objects, key)
 	o.stopWaiting()
-	for id := range o.held {
+	for id := range o.used {
 		k.release(id, key)
 	}
 	k.note(k8swatch.KindProxyKubeApi, key.Namespace, key.Name)
@@ -146,9 +147,9 @@ func (k *Source) show(key k8swatch.Key, o *object) {
 		return
 	}
 	o.shown = o.latest
-	for id := range o.held {
+	for id := range o.used {
 		if !o.needs[id] {
-			delete(o.held, id)
+			delete(o.used, id)
 			k.release(id, key)
 		}
 	}

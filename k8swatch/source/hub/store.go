@@ -34,7 +34,7 @@ func (k *Source) Keys() []k8swatch.Key {
 	return keys
 }
 
-// Object returns an object, or nil. Its status is as it was last seen then.
+// Object returns an object, or nil. Its status is that of the version shown.
 func (k *Source) Object(key k8swatch.Key) *k8swatch.Object {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
@@ -79,8 +79,8 @@ func (k *Source) Secret(namespace, name string) (*corev1.Secret, error) {
 	return readByName[*corev1.Secret](k, id)
 }
 
-// hint answers for a Secret of the product that the watch does not have: there
-// is none, unless one without the label is known.
+// hint answers for the Secret of a front-proxy certificate that the watch does not
+// have: the Secret without the label that a read by name found, or not found.
 func (k *Source) hint(id objectID) (*corev1.Secret, error) {
 	if r := k.references[id]; r != nil {
 		if secret, ok := r.value.(*corev1.Secret); ok {

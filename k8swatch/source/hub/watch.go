@@ -176,25 +176,12 @@ func (k *Source) watchObjects(namespace string) *watcher {
 	expected.SetGroupVersionKind(v1.SchemeGroupVersionKind)
 	return &watcher{
 		k: k, resource: inNamespace("proxykubeapis", namespace), expected: expected,
-		listFor: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, err := client.List(ctx, o)
-			if err != nil {
-				// A nil *UnstructuredList is no nil runtime.Object.
-				return nil, err
-			}
-			return list, nil
-		},
+		listFor:  listWith(client.List),
 		watchFor: client.Watch,
-		decode: func(object any) (any, error) {
-			u, ok := object.(*unstructured.Unstructured)
-			if !ok {
-				return nil, fmt.Errorf("a %T is no ProxyKubeApi", object)
-			}
-			return k.decodeObject(u), nil
-		},
-		put:    func(key k8swatch.Key, value any) { k.putObject(key, value.(*k8swatch.Object)) },
-		drop:   k.dropObject,
-		synced: k.firstSync,
+		decode:   decodeAs(func(u *unstructured.Unstructured) any { return k.decodeObject(u) }),
+		put:      func(key k8swatch.Key, value any) { k.putObject(key, value.(*k8swatch.Object)) },
+		drop:     k.dropObject,
+		synced:   k.firstSync,
 	}
 }
 
@@ -202,17 +189,9 @@ func (k *Source) watchServices(namespace string) *watcher {
 	client := k.core.Services(namespace)
 	return &watcher{
 		k: k, resource: inNamespace("services", namespace), expected: &corev1.Service{},
-		listFor: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return client.List(ctx, o)
-		},
+		listFor:  listWith(client.List),
 		watchFor: client.Watch,
-		decode: func(object any) (any, error) {
-			service, ok := object.(*corev1.Service)
-			if !ok {
-				return nil, fmt.Errorf("a %T is no Service", object)
-			}
-			return trimService(service), nil
-		},
+		decode:   decodeAs(func(s *corev1.Service) any { return trimService(s) }),
 		put: func(key k8swatch.Key, value any) {
 			service := value.(*corev1.Service)
 			if last := k.services[key]; last != nil && last.UID == service.UID && apiequality.Semantic.DeepEqual(last.Spec, service.Spec) {
@@ -226,6 +205,29 @@ func (k *Source) watchServices(namespace string) *watcher {
 			k.note(k8swatch.KindService, key.Namespace, key.Name)
 		},
 		synced: k.firstSync,
+	}
+}
+
+// listWith returns nil with an error: a nil *List would be a runtime.Object that
+// is not nil.
+func listWith[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		l, err := list(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		return l, nil
+	}
+}
+
+// decodeAs decodes objects of one type.
+func decodeAs[T any](decode func(T) any) func(object any) (any, error) {
+	return func(object any) (any, error) {
+		typed, ok := object.(T)
+		if !ok {
+			return nil, fmt.Errorf("a %T is no %T", object, typed)
+		}
+		return decode(typed), nil
 	}
 }
 
@@ -261,22 +263,18 @@ func (k *Source) watchSecrets(what string, choose func(*metav1.ListOptions)) *wa
 	client := k.core.Secrets(k.options.Namespace)
 	return &watcher{
 		k: k, resource: inNamespace(what, k.options.Namespace), expected: &corev1.Secret{},
-		listFor: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		listFor: listWith(func(ctx context.Context, o metav1.ListOptions) (*corev1.SecretList, error) {
 			choose(&o)
 			return client.List(ctx, o)
-		},
+		}),
 		watchFor: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			choose(&o)
 			return client.Watch(ctx, o)
 		},
-		decode: func(object any) (any, error) {
-			secret, ok := object.(*corev1.Secret)
-			if !ok {
-				return nil, fmt.Errorf("a %T is no Secret", object)
-			}
+		decode: decodeAs(func(secret *corev1.Secret) any {
 			trimMeta(secret)
-			return secret, nil
-		},
+			return secret
+		}),
 	}
 }
 
