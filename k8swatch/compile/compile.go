@@ -207,8 +207,8 @@ func (b *builder) build() *k8swatch.Cluster {
 	return c
 }
 
-// problems lists what stops the cluster in a mode, in the order in which Ready
-// tells it (section 7 of the reference).
+// problems lists what stops the cluster in a mode, in the order of the reasons of
+// Ready (section 7 of the reference).
 func (b *builder) problems(mode v1.UpstreamMode, own, certificate []problem) []problem {
 	problems := b.gates(mode)
 	var rules []problem
@@ -230,7 +230,7 @@ func (b *builder) problems(mode v1.UpstreamMode, own, certificate []problem) []p
 	return problems
 }
 
-// gates are the reasons that come before anything is looked at.
+// gates are the problems that come before all others.
 func (b *builder) gates(mode v1.UpstreamMode) []problem {
 	var problems []problem
 	if !b.spec.EnabledOrDefault() {
@@ -272,7 +272,7 @@ func (b *builder) rulesIn(mode v1.UpstreamMode) field.ErrorList {
 	return errs
 }
 
-// withMode returns the object itself, or a copy as deep as the mode stands.
+// withMode returns the object with another mode, without changing it.
 func withMode(object *v1.ProxyKubeApi, mode v1.UpstreamMode) *v1.ProxyKubeApi {
 	if object.Spec.UpstreamAuth == nil || object.Spec.UpstreamAuth.Mode == mode {
 		return object

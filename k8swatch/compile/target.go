@@ -93,9 +93,9 @@ func (b *builder) agentEndpoint(agent *v1.Agent) endpoint {
 	return p
 }
 
-// serviceEndpoint dials a Service by its name. A number needs no Service to be
-// known, so that the target stays what it is while the Service is away: only a
-// change of spec.service ends streams (STREAM-1).
+// kubernetesEndpoint dials a Service by its name. A port number is known without
+// the Service, so that the target stays the same while the Service is missing:
+// only a change of spec.service ends streams (STREAM-1).
 func (b *builder) kubernetesEndpoint(ref *v1.KubernetesService) endpoint {
 	const path = "spec.service.KubernetesService"
 	namespace := cmp.Or(ptr.Deref(ref.Namespace, ""), b.key.Namespace)

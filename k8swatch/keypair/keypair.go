@@ -18,22 +18,22 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/internal/digest"
 )
 
-// Pair is what a certificate chain and its key hold, looked at once.
+// Pair is a parsed certificate chain with its key.
 type Pair struct {
 	// Content is a digest of both values.
 	Content string
 	// Leaf is the first certificate, nil when it cannot be parsed.
 	Leaf *x509.Certificate
-	// Certificate is nil when the contents cannot be used, at whatever time.
+	// Certificate is nil when the pair can never be used.
 	Certificate *k8swatch.ClientCertificate
 	// Fault says why, without repeating any of the contents.
 	Fault error
 }
 
-// Names are what messages call the two values of a pair.
+// Names are the names that messages give the two values of a pair.
 type Names struct{ Certificate, Key string }
 
-// SecretNames is a pair in a Secret of type kubernetes.io/tls.
+// SecretNames are the names of the values in a Secret of type kubernetes.io/tls.
 func SecretNames() Names { return Names{corev1.TLSCertKey, corev1.TLSPrivateKeyKey} }
 
 func (n Names) noKey() error {
@@ -46,6 +46,7 @@ func (n Names) otherKey() error {
 
 var errClientAuth = errors.New("the certificate has an extended key usage without clientAuth")
 
+// Content is a digest of a certificate chain and its key.
 func Content(crt, key []byte) string {
 	d := digest.New("key pair")
 	d.Bytes(crt)
@@ -151,6 +152,7 @@ func allowsClientAuth(cert *x509.Certificate) bool {
 	return AllowsUsage(cert, x509.ExtKeyUsageClientAuth)
 }
 
+// AllowsUsage says whether a certificate may be used for usage.
 func AllowsUsage(cert *x509.Certificate, usage x509.ExtKeyUsage) bool {
 	if len(cert.ExtKeyUsage) == 0 && len(cert.UnknownExtKeyUsage) == 0 {
 		return true
@@ -170,4 +172,5 @@ func ValidityFault(cert *x509.Certificate, now time.Time) string {
 	return ""
 }
 
+// Timestamp writes a time as messages show it.
 func Timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -28,7 +28,7 @@ var (
 	errSecretFault = errors.New("it cannot be read")
 )
 
-// CheckServingSecretName refuses what names no Secret, and the Secrets of
+// CheckName refuses a name that is no name of a Secret, and the Secrets of
 // front-proxy certificates and agents (API-5).
 func CheckName(name string) error {
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
@@ -40,10 +40,11 @@ func CheckName(name string) error {
 	return nil
 }
 
-// ServingCertificate is what a kubernetes.io/tls Secret gives for the proxy's
-// own TLS (CONF-4). It keeps the last good certificate: contents that cannot be
-// used, or a Secret that is gone, change nothing until that one expires. It is
-// safe for concurrent use, and takes no lock while the Secret stays the same.
+// Holder gives the certificate that the proxy serves TLS with, from a Secret of
+// type kubernetes.io/tls (CONF-4). It keeps the last good certificate until that
+// certificate expires: neither contents that cannot be used nor a missing Secret
+// change anything before. It is safe for concurrent use, and takes no lock while
+// the Secret stays the same.
 type Holder struct {
 	logger *zap.Logger
 	now    func() time.Time
@@ -54,16 +55,16 @@ type Holder struct {
 
 // servingState is never changed.
 type servingState struct {
-	// secret is what was last seen, fault why it cannot be used. A
-	// nil secret could not be read.
+	// secret is the Secret that was last seen, nil when it could not be read, and
+	// fault says why it cannot be used.
 	secret *corev1.Secret
 	fault  error
-	// newest is what secret holds, good the one before while the
-	// newest cannot be used.
+	// newest is the certificate in secret, and good the certificate before it
+	// while the newest cannot be used.
 	newest, good *tls.Certificate
 }
 
-// NewServingCertificate returns one that has seen nothing. It logs each change.
+// New returns a Holder that has seen no Secret. It logs each change.
 func New(logger *zap.Logger) *Holder {
 	return &Holder{logger: logger, now: time.Now}
 }
@@ -81,8 +82,8 @@ func (c *Holder) Certificate(secret *corev1.Secret, err error) (*tls.Certificate
 	return state.choose(c.now())
 }
 
-// saw says whether a Secret is the one that was last seen, without a look at
-// what it holds.
+// saw says whether a Secret is the one that was last seen, without comparing its
+// contents.
 func (s *servingState) saw(secret *corev1.Secret, err error) bool {
 	if secret == nil || s.secret == nil {
 		return secret == nil && s.secret == nil && secretReadError(err) == s.fault

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxTrustAge is how old a verdict may be to stand in a status.
+	// maxTrustAge is how old a verdict in a status may be.
 	maxTrustAge = 15 * time.Minute
 	// lastProbeInterval is how often lastProbe is written while the verdict
 	// stays the same: each write goes to every watcher (REC-4).
@@ -24,9 +24,9 @@ const (
 	maxTrustMessage = 256
 )
 
-// TrustState is what is known of a cluster's set: the verdict of its last
-// probe, since when the verdict is that one, and when it was last confirmed.
-// The zero value is a set that was not probed.
+// TrustState is the verdict of the last probe of a cluster, since when it is that
+// verdict, and when it was last confirmed. The zero value is a cluster that was
+// not probed.
 type TrustState struct {
 	Trust     v1.Trust
 	Since     time.Time
@@ -37,8 +37,8 @@ type TrustState struct {
 	ClientCertIsIdentity string
 }
 
-// Told is the verdict that may be told at that time: none without a probe, and
-// none that is older than 15 minutes (TRUST-1).
+// Told is the verdict as a status may show it at that time: none without a probe,
+// and none that is older than 15 minutes (TRUST-1).
 func (t TrustState) Told(now time.Time) v1.Trust {
 	if t.LastProbe.IsZero() || now.Sub(t.LastProbe) > maxTrustAge {
 		return ""
@@ -46,16 +46,16 @@ func (t TrustState) Told(now time.Time) v1.Trust {
 	return t.Trust
 }
 
-// StatusInput is everything a status is made from.
+// Input is everything a status is made from.
 type Input struct {
 	Cluster *k8swatch.Cluster
 	Trust   TrustState
 	// Notices are those of the runtime, such as IssuerUnavailable.
 	Notices []k8swatch.Condition
-	// Reachable is nil while it is not known: what the status says of it
-	// then stays.
+	// Reachable is nil while it is not known. The status then keeps the condition
+	// that it has.
 	Reachable *k8swatch.Condition
-	// Previous is the status as it stands, nil for none.
+	// Previous is the status that the object has, nil for none.
 	Previous *v1.ProxyKubeApiStatus
 	Now      time.Time
 }
@@ -95,7 +95,7 @@ func trustRefusal(t TrustState) (k8swatch.Condition, bool) {
 	return ready, true
 }
 
-// TrustRefusalInStatus returns the reason that a status gives for Ready, when it
+// TrustRefusal returns the reason that a status gives for Ready, when it
 // is one that only asking the apiserver can give: a trust reason, or
 // ClientCertIsIdentity. It may close a cluster on a replica that did not probe
 // itself; nothing in a status may open one, since others than the proxy can
@@ -116,8 +116,8 @@ func TrustRefusal(status *v1.ProxyKubeApiStatus) (k8swatch.Condition, bool) {
 	return k8swatch.Condition{}, false
 }
 
-// BuildStatus says what a cluster is (REC-3). It is a pure function; while
-// nothing changes its result equals Previous, see SameStatus.
+// Build makes the status of a cluster (REC-3). It is a pure function; while
+// nothing changes its result equals Previous, see Same.
 func Build(in Input) *v1.ProxyKubeApiStatus {
 	c := in.Cluster
 	conditions := statusConditions(in)
@@ -143,7 +143,7 @@ func Build(in Input) *v1.ProxyKubeApiStatus {
 	return status
 }
 
-// SameStatus says whether writing b over a would change nothing.
+// Same says whether writing b over a would change nothing.
 func Same(a, b *v1.ProxyKubeApiStatus) bool { return equality.Semantic.DeepEqual(a, b) }
 
 // statusConditions are Ready, then the rest by type.
@@ -250,7 +250,7 @@ func preparation(in Input) k8swatch.Condition {
 	return k8swatch.Notice(k8swatch.ConditionFrontProxyNotReady, strings.Join(texts, "; "))
 }
 
-// verdict is the trust a status tells: none without a usable certificate.
+// verdict is the trust that the status shows: none without a certificate.
 func verdict(in Input) v1.Trust {
 	if in.Cluster.FrontProxy == nil {
 		return ""
@@ -258,8 +258,8 @@ func verdict(in Input) v1.Trust {
 	return in.Trust.Told(in.Now)
 }
 
-// upstreamAuthStatus tells nothing but the mode of a cluster that neither is in
-// FrontProxy nor prepares it.
+// upstreamAuthStatus has only the mode for a cluster that neither is in FrontProxy
+// nor prepares it.
 func upstreamAuthStatus(in Input) *v1.UpstreamAuthStatus {
 	c := in.Cluster
 	out := &v1.UpstreamAuthStatus{

@@ -18,6 +18,7 @@ func New(purpose string) Digest {
 	return d
 }
 
+// Bytes adds a field.
 func (d Digest) Bytes(b []byte) {
 	var n [8]byte
 	binary.BigEndian.PutUint64(n[:], uint64(len(b)))
@@ -25,8 +26,10 @@ func (d Digest) Bytes(b []byte) {
 	d.h.Write(b)
 }
 
+// Text adds a field.
 func (d Digest) Text(s string) { d.Bytes([]byte(s)) }
 
+// Bool adds a field.
 func (d Digest) Bool(b bool) {
 	if b {
 		d.Bytes([]byte{1})
@@ -35,7 +38,7 @@ func (d Digest) Bool(b bool) {
 	d.Bytes([]byte{0})
 }
 
-// List writes how many fields follow, then the fields.
+// List adds how many fields follow, then the fields.
 func (d Digest) List(fields [][]byte) {
 	var n [8]byte
 	binary.BigEndian.PutUint64(n[:], uint64(len(fields)))
@@ -45,4 +48,5 @@ func (d Digest) List(fields [][]byte) {
 	}
 }
 
+// Sum is the digest in hexadecimal.
 func (d Digest) Sum() string { return hex.EncodeToString(d.h.Sum(nil)) }

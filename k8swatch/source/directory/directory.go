@@ -21,15 +21,14 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
-// The clockwork of a directory: a change counts within a second (CONF-6).
+// These times make a change count within a second (CONF-6).
 const (
-	// pollInterval is how often the directory is looked at when no event tells
-	// of a change: events do not come for the targets of symbolic links, nor
-	// from every file system.
+	// pollInterval is how often the directory is read without an event. Events do
+	// not come for the targets of symbolic links, nor from every file system.
 	pollInterval = 400 * time.Millisecond
 	// eventDelay lets the events of one change come together.
 	eventDelay = 50 * time.Millisecond
-	// settle is how long a file must stand still before it counts: a file that
+	// settle is how long a file must stay unchanged before it counts: a file that
 	// is being written may parse, and lack its last lines.
 	settle = 250 * time.Millisecond
 	// settleGone is the same for a file that is gone or empty, which deletes
@@ -42,8 +41,7 @@ const (
 	firstWait = time.Second
 )
 
-// Directory is the source of an edge host: objects in the files of a directory
-// (CONF-6). It follows the directory alone, without subfolders: *.yaml, *.yml
+// Source follows the objects in the files of a directory (CONF-6). It follows the directory alone, without subfolders: *.yaml, *.yml
 // and *.json, not those whose name begins with a dot.
 //
 // What it returns is shared and must not be changed.
@@ -75,7 +73,7 @@ type snapshot struct {
 
 var _ k8swatch.Source = (*Source)(nil)
 
-// NewDirectory returns the source of the objects in the directory at path,
+// New returns the source of the objects in the directory at path,
 // which may be a symbolic link. It reads nothing before Run. The logger may be
 // nil. An error means that this program is broken.
 func New(path string, logger *zap.Logger) (*Source, error) {
@@ -240,7 +238,7 @@ func (d *Source) lookAt(names []string, now time.Time, fully bool) {
 	}
 }
 
-// settled is how long a file must stand still.
+// settled is how long the file must stay unchanged before it counts.
 func (f *fileState) settled() time.Duration {
 	if f.seen.absent || f.seen.empty {
 		return settleGone

@@ -22,7 +22,7 @@ import (
 const maxFileSize = 4 << 20
 
 // racy is how long after its last change the content of a file is read again
-// even if its size and times stand still: times have a resolution.
+// even if its size and times stay the same: times have a resolution.
 const racy = 2 * time.Second
 
 var errTooLarge = fmt.Errorf("is larger than %d MiB", maxFileSize>>20)

@@ -7,9 +7,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// notifier tells early that something happened in a directory. It is a
-// help and nothing more: the directory is looked at all the same, so that it
-// may fail, miss events or watch a directory that was replaced.
+// notifier reports early that something changed in a directory. The directory is
+// also read at intervals, so that the notifier may fail, miss events or watch a
+// directory that was replaced.
 type notifier struct {
 	path    string
 	open    func() (*fsnotify.Watcher, error)

@@ -25,7 +25,7 @@ const (
 	answerLimit = 10 * time.Second
 )
 
-// LoadKubernetesConfig returns how the hub is asked: the kubeconfig at that
+// LoadConfig returns how the hub is asked: the kubeconfig at that
 // path, or without one the configuration of the pod this runs in, or else the
 // files that KUBECONFIG names. It asks nothing.
 func LoadConfig(kubeconfig string) (*rest.Config, error) {
@@ -98,8 +98,8 @@ func userAgent() string {
 	return "proxyauthk8s/" + version
 }
 
-// answerTimeout gives up on a request whose answer does not begin. A watch may
-// be silent for as long as it likes.
+// answerTimeout ends a request whose answer does not begin in time. It leaves
+// watches alone.
 type answerTimeout struct {
 	next  http.RoundTripper
 	limit time.Duration
