@@ -69,6 +69,7 @@ func TestRecreatedBetweenTwoLooks(t *testing.T) {
 	}
 	rt.source = source
 	rt.compiler = compile.New(compile.Options{Namespace: "proxyauth", Recheck: validator.Recheck})
+	rt.carried = map[k8swatch.Key]compile.Carried{}
 
 	first := look("1")
 	stream := openWatch(t, rt, "a")
