@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -317,7 +316,7 @@ func (b *builder) requiredGroup() string {
 	if group := ptr.Deref(b.spec.ProxyGroup, ""); group != "" || !b.spec.ExposeViaDashboard {
 		return group
 	}
-	return cmp.Or(ptr.Deref(b.spec.DashboardGroup, ""), "dashboard-"+b.key.Namespace+"-"+b.key.Name)
+	return b.object.ProxyKubeApi.DashboardGroupOrDefault()
 }
 
 // notices are sorted by type; each type is there once.

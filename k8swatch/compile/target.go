@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -22,8 +21,6 @@ import (
 // agentServerName is a name that the certificate of every apiserver has. It is the
 // default behind an agent, which may reach the apiserver at any address.
 const agentServerName = "kubernetes.default.svc"
-
-const defaultServicePort = 443
 
 // endpoint is where an apiserver is, as far as the object and its Service say.
 type endpoint struct {
@@ -75,10 +72,7 @@ func externalEndpoint(raw string) endpoint {
 }
 
 func (b *builder) agentEndpoint(agent *v1.Agent) endpoint {
-	name := agent.Name
-	if name == "" {
-		name = b.key.Name
-	}
+	name := agent.NameOr(b.key.Name)
 	p := endpoint{serverName: agentServerName}
 	if len(validation.IsDNS1123Subdomain(name)) > 0 {
 		p.problems = append(p.problems, invalid("spec.service.Agent.name", "must be a DNS name"))
@@ -98,7 +92,7 @@ func (b *builder) agentEndpoint(agent *v1.Agent) endpoint {
 // only a change of spec.service ends streams (STREAM-1).
 func (b *builder) kubernetesEndpoint(ref *v1.KubernetesService) endpoint {
 	const path = "spec.service.KubernetesService"
-	namespace := cmp.Or(ptr.Deref(ref.Namespace, ""), b.key.Namespace)
+	namespace := ref.NamespaceOr(b.key.Namespace)
 	var p endpoint
 	if len(validation.IsDNS1123Label(ref.Name)) > 0 {
 		p.problems = append(p.problems, invalid(path+".name", "must be the name of a Service"))
@@ -130,7 +124,7 @@ func serviceTarget(namespace, name string, port int32) k8swatch.Target {
 		Address:   address,
 		Host:      host,
 	}
-	if port != defaultServicePort {
+	if port != v1.DefaultServicePort {
 		target.Host = address
 	}
 	return target
@@ -172,15 +166,13 @@ func (b *builder) servicePort(namespace string, ref *v1.KubernetesService) (int3
 // askedPort is what the object asks for; a named port has the number it had
 // when the Service was last seen.
 func (b *builder) askedPort(namespace string, ref *v1.KubernetesService) resolvedPort {
-	asked := resolvedPort{namespace: namespace, name: ref.Name, portName: ptr.Deref(ref.PortName, "")}
-	held := b.carried.port
-	switch {
-	case ref.Port != nil:
-		asked.port, asked.portName = *ref.Port, ""
-	case asked.portName == "":
-		asked.port = defaultServicePort
-	case held.portName == asked.portName && held.namespace == namespace && held.name == ref.Name:
-		asked.port = held.port
+	asked := resolvedPort{namespace: namespace, name: ref.Name}
+	if asked.portName = ptr.Deref(ref.PortName, ""); ref.Port != nil || asked.portName == "" {
+		asked.port, asked.portName = ref.NumberOrDefault(), ""
+		return asked
+	}
+	if last := b.carried.port; last.id() == asked.id() {
+		asked.port = last.port
 	}
 	return asked
 }

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/utils/ptr"
-
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/text"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
@@ -23,7 +21,7 @@ func (b *builder) unsupported() []problem {
 			problems = append(problems, unsupported("spec.auth_config.validate_against", text.Quote(string(against), k8swatch.MaxQuoted)))
 		}
 	}
-	if s := b.spec.SecurityConfig; s != nil && ptr.Deref(s.Enabled, true) {
+	if s := b.spec.SecurityConfig; s != nil && s.EnabledOrDefault() {
 		if len(s.AllowedResources) > 0 {
 			problems = append(problems, unsupported("spec.security_config.allowed_resources", ""))
 		}
@@ -49,13 +47,13 @@ func (b *builder) withoutEffect() []k8swatch.Condition {
 		add(a.OidcProvider != nil && a.OidcProvider.ExposeOAuthAuthorizationServer,
 			"spec.auth_config.oidc_provider.expose_oauth_authorization_server")
 	}
-	if s := b.spec.SecurityConfig; s != nil && ptr.Deref(s.Enabled, true) {
+	if s := b.spec.SecurityConfig; s != nil && s.EnabledOrDefault() {
 		add(s.Fail2LoginEqualBan != nil && s.Fail2LoginEqualBan.Enabled, "spec.security_config.fail2login_equal_ban")
 		add(s.RateLimiting != nil && s.RateLimiting.Enabled, "spec.security_config.rate_limiting")
 		add(len(s.PerUserGroupRateLimiting) > 0, "spec.security_config.per_user_group_rate_limiting")
 	}
 	for i := range b.spec.VirtualAPIs {
-		add(ptr.Deref(b.spec.VirtualAPIs[i].Enabled, true), fmt.Sprintf("spec.virtual_apis[%d]", i))
+		add(b.spec.VirtualAPIs[i].EnabledOrDefault(), fmt.Sprintf("spec.virtual_apis[%d]", i))
 	}
 	if len(fields) == 0 {
 		return nil

@@ -1,7 +1,13 @@
 package v1
 
-// The default port of a KubernetesService.
-const defaultServicePort = 443
+import (
+	"cmp"
+
+	"k8s.io/utils/ptr"
+)
+
+// DefaultServicePort is the port of a KubernetesService that names none.
+const DefaultServicePort = 443
 
 // EnabledOrDefault says whether the cluster is served. Default: true.
 func (s *ProxyKubeApiSpec) EnabledOrDefault() bool { return isTrueOrNil(s.Enabled) }
@@ -42,37 +48,18 @@ func (s *ProxyKubeApiSpec) ValidateAgainstOrDefault() ValidateAgainst {
 // DashboardGroupOrDefault is the group that sees the cluster in the dashboard.
 // Default: dashboard-<namespace>-<name>.
 func (p *ProxyKubeApi) DashboardGroupOrDefault() string {
-	if p.Spec.DashboardGroup != nil {
-		return *p.Spec.DashboardGroup
-	}
-	return "dashboard-" + p.Namespace + "-" + p.Name
+	return valueOr(p.Spec.DashboardGroup, "dashboard-"+p.Namespace+"-"+p.Name)
 }
 
 // NamespaceOr is the namespace of the Service, or that of the object.
 func (k *KubernetesService) NamespaceOr(object string) string { return valueOr(k.Namespace, object) }
 
-// NamespaceOr is the namespace of the reference, or that of the object.
-func (r *KeyReference) NamespaceOr(object string) string { return valueOr(r.Namespace, object) }
-
-// NamespaceOr is the namespace of the reference, or that of the object.
-func (r *SecretReference) NamespaceOr(object string) string { return valueOr(r.Namespace, object) }
-
 // NumberOrDefault is the number of the Service's port. Default: 443. It is not
 // to be used when PortName is set.
-func (k *KubernetesService) NumberOrDefault() int32 {
-	if k.Port == nil {
-		return defaultServicePort
-	}
-	return *k.Port
-}
+func (k *KubernetesService) NumberOrDefault() int32 { return ptr.Deref(k.Port, DefaultServicePort) }
 
 // NameOr is the name of the agent, or that of the object.
-func (a *Agent) NameOr(object string) string {
-	if a.Name == "" {
-		return object
-	}
-	return a.Name
-}
+func (a *Agent) NameOr(object string) string { return cmp.Or(a.Name, object) }
 
 // EnabledOrDefault says whether the restrictions apply. Default: true.
 func (s *SecurityConfig) EnabledOrDefault() bool { return isTrueOrNil(s.Enabled) }
@@ -80,17 +67,10 @@ func (s *SecurityConfig) EnabledOrDefault() bool { return isTrueOrNil(s.Enabled)
 // EnabledOrDefault says whether the API is served. Default: true.
 func (v *VirtualAPI) EnabledOrDefault() bool { return isTrueOrNil(v.Enabled) }
 
-// NamespacedOrDefault says whether the resource lives in namespaces. Default:
-// true.
-func (c *CrdRule) NamespacedOrDefault() bool { return isTrueOrNil(c.Namespaced) }
+func isTrueOrNil(b *bool) bool { return ptr.Deref(b, true) }
 
-func isTrueOrNil(b *bool) bool { return b == nil || *b }
+func valueOf(s *string) string { return ptr.Deref(s, "") }
 
-func valueOf(s *string) string { return valueOr(s, "") }
-
-func valueOr(s *string, otherwise string) string {
-	if s == nil {
-		return otherwise
-	}
-	return *s
-}
+// valueOr takes an empty string for an absent one: objects may be older than the
+// rule that refuses it.
+func valueOr(s *string, otherwise string) string { return cmp.Or(valueOf(s), otherwise) }

@@ -30,13 +30,11 @@ func TestDefaults(t *testing.T) {
 		{"validator", empty.Spec.ValidateAgainstOrDefault(), set.Spec.ValidateAgainstOrDefault(), ValidateKubernetes, ValidateOidcProvider},
 		{"dashboard group", empty.DashboardGroupOrDefault(), set.DashboardGroupOrDefault(), "dashboard-team-a-prod", "d"},
 		{"namespace of a Service", (&KubernetesService{}).NamespaceOr("o"), (&KubernetesService{Namespace: ptr.To("n")}).NamespaceOr("o"), "o", "n"},
-		{"namespace of a key", (&KeyReference{}).NamespaceOr("o"), (&KeyReference{Namespace: ptr.To("n")}).NamespaceOr("o"), "o", "n"},
-		{"namespace of a Secret", (&SecretReference{}).NamespaceOr("o"), (&SecretReference{Namespace: ptr.To("n")}).NamespaceOr("o"), "o", "n"},
 		{"port", (&KubernetesService{}).NumberOrDefault(), (&KubernetesService{Port: ptr.To[int32](6443)}).NumberOrDefault(), int32(443), int32(6443)},
+		{"an empty namespace", (&KubernetesService{Namespace: ptr.To("")}).NamespaceOr("o"), (&KubernetesService{Namespace: ptr.To("n")}).NamespaceOr("o"), "o", "n"},
 		{"agent", (&Agent{}).NameOr("o"), (&Agent{Name: "a"}).NameOr("o"), "o", "a"},
 		{"security", (&SecurityConfig{}).EnabledOrDefault(), (&SecurityConfig{Enabled: ptr.To(false)}).EnabledOrDefault(), true, false},
 		{"virtual API", (&VirtualAPI{}).EnabledOrDefault(), (&VirtualAPI{Enabled: ptr.To(false)}).EnabledOrDefault(), true, false},
-		{"namespaced", (&CrdRule{}).NamespacedOrDefault(), (&CrdRule{Namespaced: ptr.To(false)}).NamespacedOrDefault(), true, false},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -33,6 +33,7 @@ func TestDirectoryUnreadableAtStart(t *testing.T) {
 }
 
 func TestDirectoryRunEnds(t *testing.T) {
+	t.Parallel()
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	path := t.TempDir()
 	dirMust(t, os.WriteFile(filepath.Join(path, "a.yaml"), []byte(dirCluster("a", "https://1")), 0o600))
@@ -53,6 +54,7 @@ func TestDirectoryRunEnds(t *testing.T) {
 // The first call of changed comes with the first list in memory, and calls
 // never overlap.
 func TestDirectoryTellsOfChanges(t *testing.T) {
+	t.Parallel()
 	path := t.TempDir()
 	dirMust(t, os.WriteFile(filepath.Join(path, "a.yaml"), []byte(dirCluster("a", "https://0")), 0o600))
 	d, err := New(path, zap.NewNop())
@@ -270,6 +272,7 @@ func TestDirectoryIsFast(t *testing.T) {
 
 // Files that nobody should put there block nothing.
 func TestDirectoryWithASocket(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	listener, err := net.Listen("unix", filepath.Join(dir, "s.yaml"))
 	dirMust(t, err)
@@ -285,6 +288,7 @@ func TestDirectoryWithASocket(t *testing.T) {
 // Without events, or with a watcher that breaks, the directory is followed all
 // the same, and one line says so.
 func TestDirectoryWithoutEvents(t *testing.T) {
+	t.Parallel()
 	t.Run("never", func(t *testing.T) {
 		dir := t.TempDir()
 		run, _ := runDirectory(t, dir, func(d *Source) { d.newNotify = noEvents })
@@ -318,6 +322,7 @@ func TestDirectoryWithoutEvents(t *testing.T) {
 
 // A file that is written for ever never counts, and stops nothing else.
 func TestDirectoryWithABusyFile(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	stopWriting := make(chan struct{})
 	written := make(chan struct{})
