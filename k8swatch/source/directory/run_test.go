@@ -33,7 +33,6 @@ func TestDirectoryUnreadableAtStart(t *testing.T) {
 }
 
 func TestDirectoryRunEnds(t *testing.T) {
-	t.Parallel()
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	path := t.TempDir()
 	dirMust(t, os.WriteFile(filepath.Join(path, "a.yaml"), []byte(dirCluster("a", "https://1")), 0o600))
