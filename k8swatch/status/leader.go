@@ -21,9 +21,9 @@ import (
 )
 
 // The times of the election. A candidate looks at the Lease every retryPeriod,
-// which client-go makes longer by up to 1.2 times (leaderelection.JitterFactor).
-// It counts leaseDuration from the look that found the last renewal, so that a
-// leader that dies is replaced within leaseDuration and two looks: 19.4 s.
+// which client-go makes up to 2.2 times as long (leaderelection.JitterFactor). It
+// counts leaseDuration from when it saw the last renewal, so that a leader that
+// dies is replaced within leaseDuration and two looks: 19.4 s.
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
@@ -75,17 +75,17 @@ func NewElector(o ElectorOptions) (*Elector, error) {
 // Leading says whether this process leads now.
 func (e *Elector) Leading() bool { return e.leading.Load() }
 
-// Renewed is when the election was last seen to work: this process wrote the
-// Lease, or found that another one holds it and has written it; at first when
-// the Elector was made. An answer alone proves nothing: a hub that refuses every
-// renewal answers, and no replica leads. The time has a monotonic reading, so that a
-// clock that is set does not matter to its age.
+// Renewed is the last time at which the election is known to have worked: this
+// process wrote the Lease, or saw that another process holds the Lease and wrote
+// it. At first it is when the Elector was made. An answer of the hub alone proves
+// nothing: a hub that refuses every renewal answers too, and no replica leads. The
+// time has a monotonic reading, so that its age is right when a clock is set.
 func (e *Elector) Renewed() time.Time { return *e.lock.renewed.Load() }
 
 // Run takes part until ctx ends, and then gives the Lease back. It calls
-// changed, never twice at a time, when Leading changed; the last call, with
-// false, returns before the Lease is given back, so that the work it ends is
-// over when another takes it up.
+// changed, never twice at a time, when Leading changed. The last call, with false,
+// returns before the Lease is given back: the work of the leader has ended before
+// another replica takes it up.
 func (e *Elector) Run(ctx context.Context, changed func()) error {
 	// What client-go has to say of each attempt is said here, once.
 	ctx = klog.NewContext(ctx, klog.Logger{})

@@ -27,7 +27,7 @@ const racy = 2 * time.Second
 
 var errTooLarge = fmt.Errorf("is larger than %d MiB", maxFileSize>>20)
 
-// reading is what one look at a file gave: its bytes, or that it is not there,
+// reading is the result of reading a file: its bytes, or that it does not exist,
 // or why it cannot be read.
 type reading struct {
 	absent  bool
@@ -44,10 +44,10 @@ func (r reading) same(other reading) bool {
 // fileState follows one file of the directory.
 type fileState struct {
 	name string
-	// info is from before the last reading of the content, nil when there is
-	// none to rely on.
+	// info is the state of the file before its content was last read. It is nil
+	// when the content must be read again in any case.
 	info os.FileInfo
-	// seen is the last reading and since when readings say the same.
+	// seen is the last reading, and since is when it first gave that result.
 	seen  reading
 	since time.Time
 	// inForce is the reading that content and problem come from.

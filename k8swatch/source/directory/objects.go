@@ -18,22 +18,22 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
-// record is an object of the directory over time.
+// record follows one object of the directory over time.
 type record struct {
 	id objectID
-	// What a server gives an object when it is created.
+	// uid and created are what an apiserver sets when an object is created.
 	uid     types.UID
 	created metav1.Time
 	// generation counts the accepted versions of the spec.
 	generation int64
-	// file is the one that the object comes from.
+	// file is the name of the file that the object comes from.
 	file string
-	// source is the manifest's value that is in force, nil when none was ever
-	// accepted, and value the same with the fields that a server sets.
+	// source is the accepted manifest, nil when none was ever accepted. value is
+	// source with the fields that an apiserver sets.
 	source, value metav1.Object
-	// readable is what can be read of a ProxyKubeApi never accepted.
+	// readable is what can be read of a ProxyKubeApi that was never accepted.
 	readable *v1.ProxyKubeApi
-	// refused is why the newest version is not in force.
+	// refused says why the newest version is not in force, empty when it is.
 	refused string
 }
 
@@ -43,8 +43,8 @@ type sourced struct {
 	*manifest
 }
 
-// reconcile makes the objects follow the files. It says whether anything
-// changed.
+// reconcile brings all objects up to date with the files, and reports whether an
+// object changed.
 func (d *Source) reconcile() bool {
 	candidates := d.candidates()
 	changed := false
@@ -67,8 +67,8 @@ func (d *Source) reconcile() bool {
 }
 
 // candidates are the manifests of all files by the object they name, in the
-// order of the files' names. A file that is about to count as removed gives
-// way to another with the same object: the object was moved.
+// order of the files' names. A file that disappeared a moment ago gives way to
+// another file with the same object: the object was moved.
 func (d *Source) candidates() map[objectID][]sourced {
 	all := map[objectID][]sourced{}
 	for _, name := range slices.Sorted(maps.Keys(d.files)) {
