@@ -8,9 +8,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"time"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/version"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -33,7 +33,7 @@ func LoadConfig(kubeconfig string) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.UserAgent = userAgent()
+	config.UserAgent = "proxyauthk8s/" + version.String() // for the audit log of the hub
 	config.QPS, config.Burst = hubQPS, hubBurst
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &answerTimeout{next: next, limit: answerLimit} })
@@ -82,20 +82,6 @@ func loadFiles(files []string, what string) (*rest.Config, error) {
 		return nil, fmt.Errorf("reading %s: %w", what, err)
 	}
 	return config, nil
-}
-
-// userAgent names the product in the hub's audit log.
-func userAgent() string {
-	const module, unknown = "github.com/proxyauthk8s/caddy-proxyauthk8s", "devel"
-	version := unknown
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, m := range append(info.Deps, &info.Main) {
-			if m.Path == module && m.Version != "" && m.Version != "(devel)" {
-				version = m.Version
-			}
-		}
-	}
-	return "proxyauthk8s/" + version
 }
 
 // answerTimeout ends a request whose answer does not begin in time. It leaves
