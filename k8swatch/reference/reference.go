@@ -16,6 +16,7 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
+// ConfigFromPath is the path of the Secret of config_from.
 const ConfigFromPath = "spec.auth_config.oidc_provider.config_from.Secret"
 
 // UsesProvider says whether an object is validated against its oidc_provider.
@@ -25,7 +26,6 @@ func UsesProvider(spec *v1.ProxyKubeApiSpec) bool {
 
 // Reference is one key of a Secret or ConfigMap that an object names.
 type Reference struct {
-	path                       string
 	Kind, Namespace, Name, Key string
 }
 
@@ -72,7 +72,7 @@ type Policy struct {
 // Resolve returns what a reference names. It may be read only when there is no
 // problem.
 func (p Policy) Resolve(path, kind, name string, namespace, key *string) (Reference, []admission.Fault) {
-	r := Reference{path: path, Kind: kind, Namespace: cmp.Or(ptr.Deref(namespace, ""), p.Namespace), Name: name}
+	r := Reference{Kind: kind, Namespace: cmp.Or(ptr.Deref(namespace, ""), p.Namespace), Name: name}
 	var faults []admission.Fault
 	if len(validation.IsDNS1123Subdomain(name)) > 0 {
 		faults = append(faults, fault(path+".name", "must be the name of a "+kind))
@@ -94,6 +94,7 @@ func (p Policy) Resolve(path, kind, name string, namespace, key *string) (Refere
 
 func fault(path, says string) admission.Fault { return admission.Fault{Path: path, Text: says} }
 
+// ProtectedText refuses a reference to a Secret of the proxy itself.
 const ProtectedText = "names a Secret of the proxy itself, which no object can refer to"
 
 // GetFailed names an object, the verb that was tried on it and what went wrong.
