@@ -24,7 +24,6 @@ func TestOf(t *testing.T) {
 		"unauthorized":       {apierrors.NewUnauthorized("x"), Unauthorized, true},
 		"unknown resource":   {apierrors.NewNotFound(secrets, "x"), Missing, true},
 		"an old watch":       {apierrors.NewResourceExpired("x"), None, false},
-		"a gone version":     {apierrors.NewGone("x"), None, false},
 		"too many requests":  {apierrors.NewTooManyRequests("x", 1), None, false},
 		"cannot stream list": {apierrors.NewBadRequest("x"), None, false},
 	} {
