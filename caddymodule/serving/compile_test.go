@@ -6,11 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
-	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/compile"
 )
 
 // What is compiled again: everything after a change without a name and before the
@@ -20,7 +17,6 @@ func TestTouched(t *testing.T) {
 	source := &oneObject{}
 	source.put("1")
 	rt.source = source
-	rt.compiler = compile.NewCompiler(source, compile.Options{Namespace: "proxyauth", Recheck: func(*v1.ProxyKubeApi) field.ErrorList { return nil }})
 	gone := k8swatch.Key{Namespace: "team-a", Name: "gone"}
 	before := map[k8swatch.Key]*Cluster{gone: nil}
 	object := k8swatch.Change{Kind: k8swatch.KindProxyKubeApi, Namespace: "team-b", Name: "b"}
