@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/hub"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 	hubsource "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/source/hub"
@@ -141,7 +142,7 @@ func TestRights(t *testing.T) {
 	eventually(t, "a change of the Secret", func() bool { return f.secret("team-a", "ca") == "B" })
 	eventually(t, "told", func() bool { return f.timesTold("Secret", "team-a", "ca") > 0 })
 
-	const binding = "proxyauth-proxyauthk8s-references"
+	const binding = hub.Namespace + ":proxyauthk8s:references"
 	h.Admin.MustRun(t, "delete", "rolebinding", binding, "-n", "team-a")
 	eventually(t, "the right is missed", func() bool { return f.secret("team-a", "ca") == "forbidden" })
 	if got := f.secret("team-b", "ca"); got != "A" {
