@@ -64,6 +64,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		// Cookies pass in the host form alone: all clusters of the path form share
 		// one origin.
 		KeepCookies: app.keepCookies && h.Cluster != "",
+		Backlog:     process.Backlog,
 		Logger:      ctx.Logger(),
 		Audit:       app.audit,
 	}
@@ -105,6 +106,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 			}
 		}
 		if refused != nil {
+			return q.Refuse(refused)
+		}
+		if refused := q.Enter(); refused != nil {
 			return q.Refuse(refused)
 		}
 		err := relay(q, r, d, next)

@@ -4,6 +4,9 @@ import "strings"
 
 const clustersPrefix = "/clusters/"
 
+// ClusterPath is what stands before the apiserver's paths in the path form.
+func ClusterPath(ns, name string) string { return clustersPrefix + ns + "/" + name }
+
 // SplitClusterPath splits a path of the form /clusters/<ns>/<name>/<rest>, as the
 // client sent it, into its parts. Names are made of [a-z0-9.-]. rest is what goes
 // upstream, byte for byte, and "/" when nothing follows the name. ok is false for

@@ -5,16 +5,6 @@ import (
 	"strings"
 )
 
-// AnswerOptions says what ScrubAnswer leaves and adds.
-type AnswerOptions struct {
-	// KeepCookies leaves Set-Cookie without its Domain attribute (proxy_cookies
-	// on, in the host form).
-	KeepCookies bool
-	// SharedOrigin says that clusters share the origin of the answer, as in the
-	// path form: it is then sandboxed.
-	SharedOrigin bool
-}
-
 // originHeaders act on the whole origin of an answer, not on the answer alone:
 // on every cluster of the path form, and on what else the proxy serves there.
 // The names are folded (see fold).
@@ -23,20 +13,8 @@ var originHeaders = [...]string{
 	"service-worker-allowed", "set-cookie2", "strict-transport-security",
 }
 
-// ScrubAnswer changes the headers of an apiserver's answer, informational ones
-// included (ID-5). It removes what acts on the whole origin, and Set-Cookie
-// unless cookies are kept. In a shared origin browsers are told to run nothing of
-// the answer there, and to believe its media type.
-func ScrubAnswer(h http.Header, o AnswerOptions) {
-	scrubOrigin(h, o.KeepCookies)
-	if o.SharedOrigin {
-		Sandbox(h)
-	}
-}
-
-// ScrubTrailers does the same for the trailers of an answer, in which cookies
-// have no place.
-func ScrubTrailers(h http.Header) { scrubOrigin(h, false) }
+// nosniff is shared by all answers.
+var nosniff = []string{"nosniff"}
 
 // Sandbox gives an answer an origin of its own (Content Security Policy Level 3,
 // section 6.3.2): a page that an apiserver, or a pod behind it, shows cannot act
@@ -44,10 +22,13 @@ func ScrubTrailers(h http.Header) { scrubOrigin(h, false) }
 // browsers apply all of them.
 func Sandbox(h http.Header) {
 	h["Content-Security-Policy"] = append(h["Content-Security-Policy"], "sandbox")
-	h["X-Content-Type-Options"] = []string{"nosniff"}
+	h["X-Content-Type-Options"] = nosniff
 }
 
-func scrubOrigin(h http.Header, keepCookies bool) {
+// ScrubAnswer removes from the headers or trailers of an apiserver's answer what
+// acts on the whole origin, and Set-Cookie unless cookies are kept (proxy_cookies
+// on, in the host form); a kept cookie loses its Domain attribute (ID-5).
+func ScrubAnswer(h http.Header, keepCookies bool) {
 	for key := range h {
 		switch {
 		case foldedEqual(key, "set-cookie"):

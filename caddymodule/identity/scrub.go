@@ -100,20 +100,6 @@ func impersonation(key string) bool {
 		strings.EqualFold(key, "Impersonate-Uid") || len(key) > len(extra) && strings.EqualFold(key[:len(extra)], extra)
 }
 
-// ScrubResponse removes Set-Cookie from an apiserver's answer, unless cookies
-// are kept: all clusters of the path form share one origin, and one of them
-// must not set a cookie for another (ID-5).
-func ScrubResponse(h http.Header, keepCookies bool) {
-	if keepCookies {
-		return
-	}
-	for key := range h {
-		if foldedEqual(key, "set-cookie") || foldedEqual(key, "set-cookie2") {
-			delete(h, key)
-		}
-	}
-}
-
 func fold(c byte) byte {
 	switch {
 	case 'A' <= c && c <= 'Z':

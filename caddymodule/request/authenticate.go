@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
@@ -25,6 +26,7 @@ func authenticate(q *Request, d *Decision) *Refusal {
 	if err != nil {
 		return refuse(http.StatusUnauthorized, unauthorizedReason, "no_credential", err.Error())
 	}
+	identity.RemoveBearer(header, token)
 	ctx := q.r.Context()
 	if d.Cluster.Auth.AsksApiserver() {
 		// The apiserver is about to be asked over the connections of the relay,

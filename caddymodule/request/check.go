@@ -68,7 +68,7 @@ func checkSynced(q *Request, d *Decision) *Refusal {
 // path, both from the bytes the client sent (URL-1, URL-2).
 func checkCluster(q *Request, d *Decision) *Refusal {
 	target := targetOf(q.r)
-	d.Path, d.query = target.path, target.query
+	d.Path, d.query, d.inPath = target.path, target.query, q.name.InPath
 	switch {
 	case q.name.InPath:
 		namespace, name, rest, ok := access.SplitClusterPath(target.path)

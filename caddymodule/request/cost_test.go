@@ -48,7 +48,7 @@ func (f *costFixture) relay(w http.ResponseWriter, r *http.Request) {
 	defer answered()
 	out := d.outgoing(ctx, r, &bodyWatcher{ReadCloser: r.Body})
 	res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, ContentLength: 1024, Body: io.NopCloser(http.NoBody), Request: out}
-	identity.ScrubResponse(res.Header, false)
+	identity.ScrubAnswer(res.Header, false)
 	d.track(r, res)
 	w.WriteHeader(res.StatusCode)
 	_, _ = w.Write(f.response)

@@ -2,6 +2,7 @@ package request
 
 import (
 	"context"
+	"io"
 	"net/http"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/access"
@@ -28,6 +29,11 @@ type Decision struct {
 	// Upstream is the value that the dynamic upstreams named for this request
 	// (CONF-1). The transport sends to no other.
 	Upstream any
+
+	// body is that of the answer, nil while there is none.
+	body io.Closer
+	// inPath says that the path of the URL names the cluster.
+	inPath bool
 
 	snapshot *serving.Snapshot
 	query    string

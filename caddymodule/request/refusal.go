@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/access"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
@@ -87,7 +88,10 @@ var (
 
 	upstreamRejected = badGateway("upstream_rejected",
 		"the cluster does not trust this proxy: its apiserver refused the asserted identity; logging in again does not help")
-	notRelayed = badGateway("not_relayed",
+	invalidStatus   = badGateway("invalid_status", "the cluster's apiserver sent a status that is not a valid answer")
+	foreignRedirect = badGateway("foreign_redirect", "the cluster's apiserver redirects to another place, where clients would repeat the request")
+	backlogged      = refuse(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "backlog", access.ErrBacklog.Error())
+	notRelayed      = badGateway("not_relayed",
 		"the proxy is not configured to relay this request: a reverse_proxy with the proxyauth transport must follow")
 
 	// BodyTooLarge answers a body over the limit of the site.

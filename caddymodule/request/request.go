@@ -2,12 +2,15 @@ package request
 
 import (
 	"errors"
+	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/access"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
@@ -40,8 +43,11 @@ type Config struct {
 	Impersonation Impersonation
 	// KeepCookies lets cookies pass.
 	KeepCookies bool
-	Logger      *zap.Logger
-	Audit       *zap.Logger
+	// Backlog bounds what callers who do not read make the process hold, nil for
+	// no bound.
+	Backlog *access.Backlog
+	Logger  *zap.Logger
+	Audit   *zap.Logger
 }
 
 // Name says which cluster a request is for.
@@ -72,6 +78,10 @@ type Request struct {
 	decided  int
 	// sent says that headers are out, or that there will be none.
 	sent bool
+	// answer is the place of the request in the backlog, hijacked the client's
+	// connection after an upgrade.
+	answer   *access.Answer
+	hijacked atomic.Pointer[net.Conn]
 }
 
 // New begins a request. Finish must be called when it is over.
@@ -133,7 +143,7 @@ func (q *Request) DecideAgain(err error) bool {
 // Refuse answers with a refusal.
 func (q *Request) Refuse(refused *Refusal) error {
 	q.logDetail("refusing the request", refused)
-	return q.answer(refused)
+	return q.respond(refused)
 }
 
 // Fail answers an accepted request that came back with an error instead of a
@@ -161,12 +171,21 @@ func (q *Request) Fail(err error) error {
 		refused = ofFailure(upstream.Describe(err))
 	}
 	q.logDetail("relaying the request", refused)
-	return q.answer(refused)
+	return q.respond(refused)
 }
 
-func (q *Request) answer(refused *Refusal) error {
+// respond answers with a refusal. A client that does not take it holds a request
+// no longer than refusalTimeout.
+func (q *Request) respond(refused *Refusal) error {
 	q.refusal = refused
-	return refused.Write(q, q.r)
+	deadline := http.NewResponseController(q.ResponseWriter)
+	limited := deadline.SetWriteDeadline(time.Now().Add(refusalTimeout)) == nil
+	err := refused.Write(q, q.r)
+	if limited && q.r.ProtoMajor == 1 {
+		// The connection may carry further requests.
+		err = errors.Join(err, deadline.SetWriteDeadline(time.Time{}))
+	}
+	return err
 }
 
 // logDetail logs what the client is not told: addresses of the proxy's network.

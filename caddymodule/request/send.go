@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/access"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
@@ -47,9 +48,32 @@ func (d *Decision) Send(r *http.Request, metrics *serving.Metrics) (*http.Respon
 		c.Trust.Recheck()
 		return nil, upstreamRejected
 	}
-	identity.ScrubResponse(res.Header, d.scrub.KeepCookies)
+	if refused := d.checkAnswer(res); refused != nil {
+		_ = res.Body.Close()
+		return nil, refused
+	}
 	d.track(r, res)
+	d.body = res.Body
 	return res, nil
+}
+
+// checkAnswer refuses an answer that cannot be passed on: one without a status
+// that HTTP knows, and one that sends the client to another place (RELAY-4). It
+// removes from the others what acts on more than this answer (ID-5).
+func (d *Decision) checkAnswer(res *http.Response) *Refusal {
+	code := res.StatusCode
+	if code != http.StatusSwitchingProtocols && (code < 200 || code > 599) {
+		return invalidStatus
+	}
+	redirects := upstream.Redirects{Target: d.Cluster.Spec.Target}
+	if d.inPath {
+		redirects.Prefix = access.ClusterPath(d.Key.Namespace, d.Key.Name)
+	}
+	if redirects.Rewrite(res.Header, code, d.Cluster.Spec.Target.BasePath+d.Path) != nil {
+		return foreignRedirect
+	}
+	identity.ScrubAnswer(res.Header, d.scrub.KeepCookies)
+	return nil
 }
 
 // failure says why there is no response. The error of net/http is not passed

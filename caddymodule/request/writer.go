@@ -1,30 +1,42 @@
 package request
 
 import (
+	"bufio"
+	"errors"
 	"io"
+	"net"
 	"net/http"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/access"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 )
 
 // Unwrap gives http.ResponseController the writer underneath.
 func (q *Request) Unwrap() http.ResponseWriter { return q.ResponseWriter }
 
-// WriteHeader sends the headers and commits. Informational answers pass; 101 is
-// final.
+// WriteHeader sends the headers and commits, even when the writer underneath
+// panics over them. Informational answers pass; 101 is final.
 func (q *Request) WriteHeader(code int) {
 	if q.sent || code >= 100 && code < 200 && code != http.StatusSwitchingProtocols {
 		q.ResponseWriter.WriteHeader(code)
 		return
 	}
 	q.sent = true
+	defer q.commit(code)
+	header := q.Header()
 	if q.decision.stripped {
-		q.Header().Add("Warning", impersonationIgnored)
+		header.Add("Warning", impersonationIgnored)
 	}
-	// On HTTP/1.1 only the answer can tell the client to leave (STREAM-2).
-	if q.r.ProtoMajor == 1 && code != http.StatusSwitchingProtocols && q.config.Clusters.Stopping() {
-		q.Header().Set("Connection", "close")
+	if code != http.StatusSwitchingProtocols {
+		// On HTTP/1.1 only the answer can tell the client to leave (STREAM-2).
+		if q.r.ProtoMajor == 1 && q.config.Clusters.Stopping() {
+			header.Set("Connection", "close")
+		}
+		if q.name.InPath {
+			identity.Sandbox(header) // all clusters of the path form share one origin
+		}
 	}
 	q.ResponseWriter.WriteHeader(code)
-	q.commit(code)
 }
 
 // Write sends a body, and the headers of a 200 before it.
@@ -32,15 +44,15 @@ func (q *Request) Write(p []byte) (int, error) {
 	if !q.sent {
 		q.WriteHeader(http.StatusOK)
 	}
+	q.writing()
+	defer q.written()
 	return q.ResponseWriter.Write(p)
 }
 
 // ReadFrom sends a body, and the headers of a 200 before it.
 func (q *Request) ReadFrom(r io.Reader) (int64, error) {
-	if !q.sent {
-		q.WriteHeader(http.StatusOK)
-	}
-	return io.Copy(q.ResponseWriter, r)
+	// Piece by piece, so that each shows whether the caller reads.
+	return io.Copy(struct{ io.Writer }{q}, r)
 }
 
 // FlushError sends the headers when nothing was written yet.
@@ -48,21 +60,63 @@ func (q *Request) FlushError() error {
 	if !q.sent {
 		q.WriteHeader(http.StatusOK)
 	}
+	q.writing()
+	defer q.written()
 	return http.NewResponseController(q.ResponseWriter).Flush()
 }
 
-// Finish commits a request that ended without an answer: the client went away,
-// or the connection was aborted.
+// Hijack gives the client's connection away, for an upgrade.
+func (q *Request) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(q.ResponseWriter).Hijack()
+	if err != nil || q.answer == nil {
+		return conn, buffered, err
+	}
+	q.hijacked.Store(&conn)
+	return &answerConn{Conn: conn, answer: q.answer}, buffered, nil
+}
+
+// answerConn is a client's connection after an upgrade.
+type answerConn struct {
+	net.Conn
+	answer *access.Answer
+}
+
+func (c *answerConn) Write(p []byte) (int, error) {
+	c.answer.Writing()
+	defer c.answer.Written()
+	return c.Conn.Write(p)
+}
+
+var errNoHalfClose = errors.New("the connection of the client cannot be closed by half")
+
+// CloseWrite passes a half-close on (RELAY-2).
+func (c *answerConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errNoHalfClose
+}
+
+// Finish ends a request: it commits one that ended without an answer, because
+// the client went away or the connection was aborted, and closes the body of an
+// answer that was given up between its first header and its end.
 func (q *Request) Finish() {
 	if !q.sent {
 		q.sent = true
 		q.commit(0)
+	}
+	if q.decision.body != nil {
+		_ = q.decision.body.Close()
+	}
+	if q.answer != nil {
+		q.answer.Leave()
 	}
 }
 
 // Interface guards.
 var (
 	_ http.ResponseWriter                       = (*Request)(nil)
+	_ http.Hijacker                             = (*Request)(nil)
 	_ io.ReaderFrom                             = (*Request)(nil)
 	_ interface{ FlushError() error }           = (*Request)(nil)
 	_ interface{ Unwrap() http.ResponseWriter } = (*Request)(nil)

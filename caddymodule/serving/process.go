@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"go.uber.org/zap"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/access"
 )
 
 // Process is everything that this product has once a process. It outlives
@@ -17,6 +19,8 @@ type Process struct {
 	Log *LiveLog
 	// Connections are the clients' connections of all configurations.
 	Connections *Connections
+	// Backlog is the answers that their callers do not read.
+	Backlog *access.Backlog
 
 	logger   *zap.Logger
 	clientIP func(context.Context) string
@@ -44,6 +48,7 @@ func NewProcess(log *LiveLog, clientIP func(context.Context) string) *Process {
 	p := &Process{
 		Log:         log,
 		Connections: newConnections(),
+		Backlog:     access.NewBacklog(),
 		logger:      zap.New(log).Named("proxyauth"),
 		clientIP:    clientIP,
 		streams:     newStreamGroups(),

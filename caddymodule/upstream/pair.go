@@ -35,9 +35,10 @@ const (
 	expectContinue = 5 * time.Second
 	// maxResponseHeader is far above what an apiserver sends.
 	maxResponseHeader = 1 << 20
-	// http2StreamWindow bounds what one slow client makes the proxy hold, and
-	// lets one stream carry 10 MiB/s over a tunnel of 100 ms.
-	http2StreamWindow = 1 << 20
+	// http2StreamWindow is most of what an answer holds that its caller does not
+	// read (access.HeldByAnswer), and lets one stream carry 10 MiB/s over a
+	// distance of 50 ms.
+	http2StreamWindow = 512 << 10
 	// retireSweep is how often a retired pair looks for connections that have
 	// become idle.
 	retireSweep = time.Second

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 )
 
 // ErrEnded is what reading a stream returns that the proxy ended and that has
@@ -151,27 +153,33 @@ func newStream(res *http.Response, o Options) stream {
 		return nil
 	}
 	if o.Kind == Watch {
-		w := &watch{node: newNode(o), body: res.Body, events: framer{mode: framingOf(res.Header)}}
+		w := &watch{node: newNode(o), answer: res, body: res.Body, events: framer{mode: framingOf(res.Header)}}
 		res.Body = w
 		return w
 	}
-	u := &unary{node: newNode(o), body: res.Body}
+	u := &unary{node: newNode(o), answer: res, body: res.Body}
 	res.Body = u
 	return u
 }
+
+// scrubTrailers removes from the trailers of an answer what acts on the whole
+// origin (ID-5). net/http fills them in when it has read the body.
+func scrubTrailers(res *http.Response) { identity.ScrubAnswer(res.Trailer, false) }
 
 // unary is the body of a response that ends by itself. Nearly all requests
 // have one, so it costs one allocation and no lock while it is read.
 type unary struct {
 	node
-	body io.ReadCloser
-	cut  atomic.Bool
+	answer *http.Response
+	body   io.ReadCloser
+	cut    atomic.Bool
 }
 
 func (u *unary) Read(p []byte) (int, error) {
 	n, err := u.body.Read(p)
 	u.received(n)
 	if err != nil {
+		scrubTrailers(u.answer)
 		u.leave()
 		if err != io.EOF && u.cut.Load() {
 			err = ErrEnded
@@ -199,7 +207,8 @@ func (u *unary) end() {
 // the client ends as if the apiserver had ended it.
 type watch struct {
 	node
-	body io.ReadCloser
+	answer *http.Response
+	body   io.ReadCloser
 
 	mu     sync.Mutex // guards what follows
 	events framer
@@ -223,6 +232,7 @@ func (w *watch) Read(p []byte) (int, error) {
 		w.received(n)
 		w.events.scan(p[:n])
 		if err != nil {
+			scrubTrailers(w.answer)
 			w.leave()
 		}
 		return n, err
@@ -231,6 +241,7 @@ func (w *watch) Read(p []byte) (int, error) {
 	w.received(n)
 	if err != nil || w.events.atBoundary() {
 		w.over = true
+		scrubTrailers(w.answer)
 		w.leave()
 		go w.body.Close()
 		return n, io.EOF

@@ -85,6 +85,9 @@ func (i *informed) got1xx(code int, header textproto.MIMEHeader) error {
 	}
 	// All clusters of the path form share one origin (ID-5), and no client should
 	// keep cookies of an interim answer (RFC 8297).
-	identity.ScrubResponse(http.Header(header), false)
+	identity.ScrubAnswer(http.Header(header), false)
+	// Only a final answer redirects.
+	delete(header, "Location")
+	delete(header, "Refresh")
 	return i.inform(code, header)
 }

@@ -1,0 +1,63 @@
+package request
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/access"
+)
+
+// refusalTimeout is how long the proxy waits for a client to take an answer that
+// the proxy makes itself.
+const refusalTimeout = 10 * time.Second
+
+// Enter has an accepted request take its place among those of its caller
+// (RELAY-7). A request that is decided again keeps its place.
+func (q *Request) Enter() *Refusal {
+	if q.answer != nil || q.config.Backlog == nil {
+		return nil
+	}
+	answer, err := q.config.Backlog.Enter(q.r.Context(), q.caller(), q.cut)
+	switch {
+	case err == nil:
+		q.answer = answer
+		return nil
+	case errors.Is(err, access.ErrBacklog):
+		return backlogged
+	}
+	return clientClosedRequest
+}
+
+// caller names the identity of a request: the same name on two clusters may be
+// two people. Without an identity it is the client's address.
+func (q *Request) caller() string {
+	key := q.decision.Key
+	if q.decision.Identity == nil {
+		return key.Namespace + "/" + key.Name + "@" + q.client
+	}
+	return key.Namespace + "/" + key.Name + " " + q.decision.Identity.Name
+}
+
+// cut ends an answer whose write is under way, so that the write returns.
+func (q *Request) cut() {
+	if conn := q.hijacked.Load(); conn != nil {
+		_ = (*conn).Close()
+		return
+	}
+	// The only error is that of a writer without deadlines, which no server of
+	// Caddy has.
+	_ = http.NewResponseController(q.ResponseWriter).SetWriteDeadline(time.Now())
+}
+
+func (q *Request) writing() {
+	if q.answer != nil {
+		q.answer.Writing()
+	}
+}
+
+func (q *Request) written() {
+	if q.answer != nil {
+		q.answer.Written()
+	}
+}
