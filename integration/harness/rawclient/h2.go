@@ -58,6 +58,10 @@ type H2 struct {
 
 // DialH2 connects with ALPN h2 and starts reading.
 func DialH2(ctx context.Context, addr, serverName string, roots *x509.CertPool, certs ...tls.Certificate) (*H2, error) {
+	return dialH2(ctx, addr, serverName, roots, window, certs)
+}
+
+func dialH2(ctx context.Context, addr, serverName string, roots *x509.CertPool, streamWindow uint32, certs []tls.Certificate) (*H2, error) {
 	conn, err := dial(ctx, addr, serverName, roots, "h2", certs)
 	if err != nil {
 		return nil, err
@@ -70,7 +74,7 @@ func DialH2(ctx context.Context, addr, serverName string, roots *x509.CertPool, 
 	c.cond = sync.NewCond(&c.mu)
 	c.enc = hpack.NewEncoder(&c.encBuf)
 	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	if err := c.hello(); err != nil {
+	if err := c.hello(streamWindow); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("starting HTTP/2: %w", err)
 	}
@@ -78,11 +82,11 @@ func DialH2(ctx context.Context, addr, serverName string, roots *x509.CertPool, 
 	return c, nil
 }
 
-func (c *H2) hello() error {
+func (c *H2) hello(streamWindow uint32) error {
 	if _, err := io.WriteString(c.conn, http2.ClientPreface); err != nil {
 		return err
 	}
-	err := c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}, http2.Setting{ID: http2.SettingEnablePush, Val: 0})
+	err := c.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: streamWindow}, http2.Setting{ID: http2.SettingEnablePush, Val: 0})
 	if err != nil {
 		return err
 	}
@@ -93,6 +97,18 @@ func (c *H2) hello() error {
 func MustDialH2(tb testing.TB, addr string, roots *x509.CertPool) *H2 {
 	tb.Helper()
 	c, err := DialH2(tb.Context(), addr, "", roots)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(c.Close)
+	return c
+}
+
+// MustDialUnreadH2 is MustDialH2 with a client that takes headers and no byte of a
+// body: its streams have no window.
+func MustDialUnreadH2(tb testing.TB, addr string, roots *x509.CertPool) *H2 {
+	tb.Helper()
+	c, err := dialH2(tb.Context(), addr, "", roots, 0, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
