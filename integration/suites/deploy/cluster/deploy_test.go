@@ -26,6 +26,7 @@ func TestDeployment(t *testing.T) {
 	}{
 		{"install", i.testInstall},
 		{"clusters", i.testClusters},
+		{"second release", i.testSecondRelease},
 		{"kubectl", i.testKubectl},
 		{"serving certificate", i.testServingCertificate},
 		{"rollout restart", i.testRolloutRestart},
@@ -140,6 +141,24 @@ func (i *installation) testKubectl(t *testing.T) {
 		}
 	}
 	streamtest.Run(t, i.node, i.kubectl(t, "front", alice), prefix+oidc.Alice)
+}
+
+// testSecondRelease has another release in the namespace elect a leader of its
+// own, beside the first (CHART-3). It serves another namespace, so that no two
+// leaders write the status of one object.
+func (i *installation) testSecondRelease(t *testing.T) {
+	const second, lease = "second", "second-proxyauthk8s"
+	first := i.holder(t)
+	i.helm(t, "install", second, chart(t, "proxyauthk8s"), "--namespace", namespace,
+		"--set", "image.repository="+imageRepository, "--set", "image.tag="+imageTag, "--set", "image.pullPolicy=Never",
+		"--set", "replicas=1", "--set", "watchNamespaces={default}", "--set", "rbac.secretNamespaces={default}")
+	i.Eventually(t, "a pod of the second release leads", func() bool {
+		return strings.HasPrefix(i.holderOf(t, lease), lease+"-")
+	})
+	if holder := i.holder(t); holder != first {
+		t.Errorf("the first release is led by %q, before by %q", holder, first)
+	}
+	i.helm(t, "uninstall", second, "--namespace", namespace, "--wait")
 }
 
 // testRolloutRestart replaces all pods under load.

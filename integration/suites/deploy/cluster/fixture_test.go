@@ -151,11 +151,17 @@ func (i *installation) get(t *testing.T, into any, what ...string) {
 	}
 }
 
-// holder is the identity in the Lease: <pod>_<process>.
+// holder is the identity in the Lease of the release: <pod>_<process>.
 func (i *installation) holder(t *testing.T) string {
 	t.Helper()
+	return i.holderOf(t, release)
+}
+
+// holderOf is the identity in a Lease.
+func (i *installation) holderOf(t *testing.T, lease string) string {
+	t.Helper()
 	var list coordinationv1.LeaseList
-	i.get(t, &list, "leases", "--field-selector=metadata.name="+release)
+	i.get(t, &list, "leases", "--field-selector=metadata.name="+lease)
 	if len(list.Items) != 1 || list.Items[0].Spec.HolderIdentity == nil {
 		return ""
 	}
