@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"context"
 	"crypto/elliptic"
 	"fmt"
 	"net/http"
@@ -163,5 +164,27 @@ func TestVerificationsLeaveProcessors(t *testing.T) {
 	share := float64(used) / float64(took) / float64(processors)
 	if t.Logf("%.0f %% of %d processors", 100*share, processors); share > 0.8 {
 		t.Error("that is too much")
+	}
+}
+
+// AUTH-13: while the signatures of one cluster's tokens take all its turns, a
+// further token of it is not judged, which is no 401, and another cluster with the
+// same issuer goes on.
+func TestTurnsOfOneClusterAreItsOwn(t *testing.T) {
+	p := issuertest.New(t, k1().JWK())
+	busy := newWorld(t, p)
+	other := busy.acquire(t, p.URL, "", p.CA())
+	t.Cleanup(other.Close)
+	token := busy.token(t, k1(), p)
+	busy.check(t, token, nil)
+	for busy.verifications.TryAcquire(1) {
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := verify(ctx, busy.Handle, token); err != ErrBusy {
+		t.Errorf("got %v", err)
+	}
+	if _, err := verify(t.Context(), other, token); err != nil {
+		t.Errorf("the other cluster: %v", err)
 	}
 }
