@@ -124,7 +124,7 @@ func passthroughTo(t *testing.T, key k8swatch.Key, server *httptest.Server) *ser
 		Auth:  serving.Auth{Validator: knownBearer{result: &authn.Result{Identity: &identity.Identity{Name: "alice"}}}},
 	}
 	c.Relay.Pair = trust.Connect(spec, nil)
-	c.Trust = trust.New(spec, c.Relay.Pair, nil, nil)
+	c.Trust = trust.New(spec, c.Relay.Pair, nil, nil, nil)
 	t.Cleanup(c.Relay.Pair.Retire)
 	return c
 }

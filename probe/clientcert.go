@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -14,27 +13,27 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/text"
 )
 
-// anonymous is whom an apiserver sees that took no credential for one.
+// anonymous is the user of a request in which an apiserver found no credential.
 const anonymous = "system:anonymous"
 
-// Seen is what an apiserver takes a client certificate for.
+// Seen is the kind of user that an apiserver sees behind a client certificate.
 type Seen string
 
-// What an apiserver may take a client certificate for (CERT-9).
+// What an apiserver may see behind a client certificate (CERT-9).
 const (
-	// SeenNobody: a request with the certificate alone is anonymous, or 401.
-	SeenNobody Seen = "Nobody"
-	// SeenIdentity: it runs under an identity, which outranks any token.
+	// SeenAnonymous: a request with the certificate alone is anonymous, or 401.
+	SeenAnonymous Seen = "Nobody"
+	// SeenIdentity: such a request has a user, who outranks that of any token.
 	SeenIdentity Seen = "Identity"
 	// SeenUnknown: the answer proves nothing.
 	SeenUnknown Seen = "Unknown"
 )
 
-// CertVerdict is what one check of a client certificate found out.
+// CertVerdict is the result of CheckClientCert.
 type CertVerdict struct {
 	Seen Seen
-	// Message says why Seen is not SeenNobody: one line, printable, at most
-	// 256 characters. It may quote whom the apiserver saw.
+	// Message says why Seen is not SeenAnonymous: one line, printable, at most
+	// 256 characters. It may quote the user that the apiserver saw.
 	Message string
 }
 
@@ -42,7 +41,7 @@ type CertVerdict struct {
 // certificate.
 func (v CertVerdict) Effect() Effect {
 	switch v.Seen {
-	case SeenNobody:
+	case SeenAnonymous:
 		return Passes
 	case SeenIdentity:
 		return Refuses
@@ -50,20 +49,20 @@ func (v CertVerdict) Effect() Effect {
 	return Inconclusive
 }
 
-// Kind tells verdicts apart whose messages may differ.
+// Kind is the same for verdicts that differ in their messages only.
 func (v CertVerdict) Kind() string { return string(v.Seen) }
 
-// CheckClientCert asks an apiserver whom it sees in a request that has a client
-// certificate and no other credential. rt is the connection of the relay, which
-// presents the certificate; base is as in Check, and so is the time.
-func CheckClientCert(ctx context.Context, rt http.RoundTripper, base *url.URL) CertVerdict {
-	a, fault := ask(ctx, rt, base, nil)
+// CheckClientCert asks an apiserver which user it sees in a request that has a
+// client certificate and no other credential. The transport presents the
+// certificate.
+func (s Apiserver) CheckClientCert(ctx context.Context) CertVerdict {
+	a, fault := s.ask(ctx, nil)
 	defer a.done()
 	switch {
 	case fault != "":
 		return unseen(fault)
 	case a.code == http.StatusUnauthorized:
-		return CertVerdict{Seen: SeenNobody}
+		return CertVerdict{Seen: SeenAnonymous}
 	case a.code == http.StatusCreated:
 		return reviewed(a.body)
 	case a.code == http.StatusForbidden:
@@ -87,15 +86,15 @@ func reviewed(body []byte) CertVerdict {
 func seenAs(user authenticationv1.UserInfo, who string) CertVerdict {
 	switch user.Username {
 	case anonymous:
-		return CertVerdict{Seen: SeenNobody}
+		return CertVerdict{Seen: SeenAnonymous}
 	case "":
 		return unseen("the apiserver's answer to the probe names nobody")
 	}
 	return CertVerdict{Seen: SeenIdentity, Message: text.Escape("the apiserver takes the certificate of client_cert for an identity, which would outrank every token: "+who, maxMessage)}
 }
 
-// forbiddenTo reads whom the apiserver forbids the review: by default nobody
-// anonymous may ask who they are (`User "x" cannot create resource ...`).
+// forbiddenTo reads to which user the apiserver forbids the review: by default it
+// does so to anonymous users (`User "x" cannot create resource ...`).
 func forbiddenTo(body []byte) CertVerdict {
 	const before = `User "`
 	var status metav1.Status

@@ -26,11 +26,11 @@ func TestCheckClientCert(t *testing.T) {
 		seen    Seen
 		message string // part
 	}{
-		"401": {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(401) }, SeenNobody, ""},
+		"401": {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(401) }, SeenAnonymous, ""},
 		"anonymous": {func(w http.ResponseWriter, r *http.Request) {
 			answer(w, 201, "system:anonymous", "", []string{"system:unauthenticated"}, nil)
-		}, SeenNobody, ""},
-		"anonymous may not ask": {func(w http.ResponseWriter, r *http.Request) { forbid(w, "system:anonymous") }, SeenNobody, ""},
+		}, SeenAnonymous, ""},
+		"anonymous may not ask": {func(w http.ResponseWriter, r *http.Request) { forbid(w, "system:anonymous") }, SeenAnonymous, ""},
 		"somebody": {func(w http.ResponseWriter, r *http.Request) {
 			answer(w, 201, "carol", "", []string{"staff"}, nil)
 		}, SeenIdentity, `user "carol", groups ["staff"]`},
@@ -80,7 +80,7 @@ func TestCheckClientCert(t *testing.T) {
 				}
 				tt.handler(w, r)
 			})
-			v := CheckClientCert(t.Context(), transport(), base)
+			v := at(transport(), base).CheckClientCert(t.Context())
 			if v.Seen != tt.seen || !strings.Contains(v.Message, tt.message) {
 				t.Errorf("%+v, want %s %q", v, tt.seen, tt.message)
 			}
@@ -88,14 +88,14 @@ func TestCheckClientCert(t *testing.T) {
 		})
 	}
 	gone := &url.URL{Scheme: "http", Host: "127.0.0.1:1"}
-	if v := CheckClientCert(t.Context(), transport(), gone); v.Seen != SeenUnknown || !strings.Contains(v.Message, "refused") {
+	if v := at(transport(), gone).CheckClientCert(t.Context()); v.Seen != SeenUnknown || !strings.Contains(v.Message, "refused") {
 		t.Errorf("nobody listens: %+v", v)
 	}
 }
 
 func checkCertMessage(t *testing.T, v CertVerdict) {
 	t.Helper()
-	if (v.Message == "") != (v.Seen == SeenNobody) {
+	if (v.Message == "") != (v.Seen == SeenAnonymous) {
 		t.Errorf("%s with message %q", v.Seen, v.Message)
 	}
 	if n := utf8.RuneCountInString(v.Message); n > maxMessage {
@@ -116,7 +116,7 @@ func FuzzForbiddenTo(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		v := forbiddenTo(body)
 		checkCertMessage(t, v)
-		if v.Seen == SeenNobody && !strings.Contains(string(body), "Status") {
+		if v.Seen == SeenAnonymous && !strings.Contains(string(body), "Status") {
 			t.Errorf("%q passes", body)
 		}
 	})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptrace"
-	"net/url"
 	"sync/atomic"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/neterr"
@@ -15,18 +14,18 @@ import (
 
 const versionPath = "/version"
 
-// How far a connection came.
+// The stages of a connection.
 const (
 	atConnect int32 = iota
 	atTLS
 	atRequest
 )
 
-// Reach asks an apiserver for its version, as nobody, and returns the condition
-// Reachable (REC-6). rt must present no certificate and share no connection
-// with one that does; base is as in Check, and so is the time. asked becomes true
-// when the server asks for a certificate.
-func Reach(ctx context.Context, rt http.RoundTripper, base *url.URL, asked *atomic.Bool) k8swatch.Condition {
+// Reach asks an apiserver for its version without a credential and returns the
+// condition Reachable (REC-6). The transport must present no certificate and
+// share no connection with one that does. It sets asked when the server asks for
+// a certificate. Answers is not used.
+func (s Apiserver) Reach(ctx context.Context, asked *atomic.Bool) k8swatch.Condition {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var stage atomic.Int32
@@ -34,12 +33,12 @@ func Reach(ctx context.Context, rt http.RoundTripper, base *url.URL, asked *atom
 		TLSHandshakeStart: func() { stage.Store(atTLS) },
 		GotConn:           func(httptrace.GotConnInfo) { stage.Store(atRequest) },
 	})
-	req, err := request(ctx, base, http.MethodGet, versionPath, nil)
+	req, err := s.request(ctx, http.MethodGet, versionPath, nil)
 	if err != nil {
-		// Compilation keeps such addresses out.
+		// Compilation refuses such addresses.
 		return unreachable(k8swatch.ReasonConnectFailed, "the request was not sent: "+err.Error())
 	}
-	res, err := rt.RoundTrip(req)
+	res, err := s.Transport.RoundTrip(req)
 	if err != nil {
 		return unreachable(failedAt(stage.Load(), asked.Load(), err))
 	}
@@ -59,9 +58,9 @@ func reachable(status, reason, message string) k8swatch.Condition {
 	return k8swatch.Condition{Type: k8swatch.ConditionReachable, Status: status, Reason: reason, Message: text.Escape(message, maxMessage)}
 }
 
-// failedAt says which part failed. A server that demands a client certificate
-// says so, in TLS 1.3, only after the handshake, and what it says may be lost
-// with the connection.
+// failedAt says at which stage a connection failed. In TLS 1.3 a server refuses a
+// client without a certificate only after the handshake, and its alert may be
+// lost with the connection.
 func failedAt(stage int32, asked bool, err error) (reason, message string) {
 	kind := neterr.KindOf(err)
 	switch {

@@ -114,10 +114,10 @@ func TestReach(t *testing.T) {
 				ctx := t.Context()
 				if name == "does not answer ever" {
 					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, 300*time.Millisecond)
+					ctx, cancel = context.WithTimeout(ctx, 100*time.Millisecond)
 					defer cancel()
 				}
-				checkReach(t, Reach(ctx, rt, base, &asked), tt.reason, tt.message)
+				checkReach(t, at(rt, base).Reach(ctx, &asked), tt.reason, tt.message)
 			})
 		}
 	}
@@ -147,9 +147,14 @@ func TestReachWithoutTLS(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			t.Parallel()
+			limit := 10 * time.Second
+			if name == "is quiet" {
+				limit = 100 * time.Millisecond
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
-			checkReach(t, Reach(ctx, transport(), tt.base, new(atomic.Bool)), tt.reason, tt.message)
+			checkReach(t, at(transport(), tt.base).Reach(ctx, new(atomic.Bool)), tt.reason, tt.message)
 		})
 	}
 }
@@ -159,7 +164,7 @@ func TestReachWithoutAName(t *testing.T) {
 		return nil, &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "apiserver.invalid", Server: "127.0.0.1:53", IsNotFound: true}}
 	}}
 	base := &url.URL{Scheme: "https", Host: "apiserver.invalid"}
-	checkReach(t, Reach(t.Context(), rt, base, new(atomic.Bool)), k8swatch.ReasonConnectFailed, "cannot be resolved")
+	checkReach(t, at(rt, base).Reach(t.Context(), new(atomic.Bool)), k8swatch.ReasonConnectFailed, "cannot be resolved")
 }
 
 func checkReach(t *testing.T, got k8swatch.Condition, reason, message string) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"unicode/utf8"
 
@@ -15,45 +14,42 @@ import (
 // audit log of the apiserver shows it.
 const ReviewAgent = "proxyauth-review"
 
-// unauthenticated is the group of a caller who showed no credential.
+// unauthenticated is the group of a caller without a credential.
 const unauthenticated = "system:unauthenticated"
 
 // The faults of an answer to Review.
 var (
-	// ErrNoReview is a 201 that is not a SelfSubjectReview, or names nobody.
+	// ErrNoReview is a 201 that is not a SelfSubjectReview, or names no user.
 	ErrNoReview = errors.New("the answer is no SelfSubjectReview")
-	// ErrAnonymous is one about nobody: an apiserver that sees a bearer which it
-	// does not know answers 401, so this one saw none.
+	// ErrAnonymous is a review of an anonymous user. An apiserver that sees a
+	// bearer which it does not know answers 401, so this one saw no bearer.
 	ErrAnonymous = errors.New("the answer is about an anonymous caller")
 )
 
-// Subject is whom an apiserver takes the bearer of a token for.
+// Subject is the user that an apiserver sees behind a token.
 type Subject struct {
 	Name   string
 	Groups []string
 }
 
-// Review asks an apiserver whom it takes the bearer of a token for: a
-// SelfSubjectReview with that token and no other credential (AUTH-8). rt is the
-// connection of the relay, base the apiserver with its path base. It takes 10 s at most,
-// or what ctx allows. Redirects are not followed. Of an answer 1 MiB is read, and
-// a large one waits for its slot (boundedjson.Reader).
+// Review asks an apiserver which user a token belongs to: it sends a
+// SelfSubjectReview with that token and no other credential (AUTH-8).
 //
-// The code is that of the answer, 0 when there was none; the subject is that of
-// a 201. The error is ErrNoReview, ErrAnonymous, or what rt or reading the
-// answer gave.
-func Review(ctx context.Context, rt http.RoundTripper, base *url.URL, token string) (subject Subject, code int, err error) {
+// code is the status of the answer, 0 without one; subject is set for a 201. The
+// error is ErrNoReview, ErrAnonymous, boundedjson.ErrNoSlot, or the error of the
+// transport.
+func (s Apiserver) Review(ctx context.Context, token string) (subject Subject, code int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	req, err := reviewRequest(ctx, base, ReviewAgent)
+	req, err := s.reviewRequest(ctx, ReviewAgent)
 	if err != nil {
 		return Subject{}, 0, err
 	}
 	req.Header["Authorization"] = []string{"Bearer " + token}
-	// Present and empty it is not sent, and tells net/http that the request may
-	// be sent again when a connection that was idle turns out to be gone.
+	// A header that is present and empty is not sent. This one lets net/http send
+	// the request again when an idle connection turns out to be gone.
 	req.Header["Idempotency-Key"] = []string{}
-	a, err := send(rt, req)
+	a, err := s.send(req)
 	defer a.done()
 	switch {
 	case errors.Is(err, boundedjson.ErrTooLarge):
@@ -66,10 +62,9 @@ func Review(ctx context.Context, rt http.RoundTripper, base *url.URL, token stri
 	return subject, a.code, err
 }
 
-// subjectOf takes the name and the groups. The uid and the extras stay behind:
-// nothing here asks for them.
+// subjectOf reads the name and the groups. Nothing uses the uid and the extras.
 func subjectOf(body []byte) (Subject, error) {
-	if !utf8.Valid(body) { // which the decoder would repair, to equal names perhaps
+	if !utf8.Valid(body) { // the decoder would repair it, and two names could become one
 		return Subject{}, ErrNoReview
 	}
 	user, ok := reviewedUser(body)

@@ -37,7 +37,7 @@ func TestReviewRequest(t *testing.T) {
 		}
 		answer(w, 201, "alice", "1", []string{"dev", "system:authenticated"}, map[string][]string{"k": {"v"}})
 	})
-	got, code, err := Review(t.Context(), transport(), base, callersToken)
+	got, code, err := at(transport(), base).Review(t.Context(), callersToken)
 	want := Subject{Name: "alice", Groups: []string{"dev", "system:authenticated"}}
 	if diff := cmp.Diff(want, got); err != nil || code != 201 || diff != "" {
 		t.Errorf("%d %v %s", code, err, diff)
@@ -90,7 +90,7 @@ func TestReviewAnswers(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, code, err := Review(t.Context(), transport(), server(t, tt.handler), callersToken)
+			got, code, err := at(transport(), server(t, tt.handler)).Review(t.Context(), callersToken)
 			if code != tt.code || !errors.Is(err, tt.err) || got.Name != "" || got.Groups != nil {
 				t.Errorf("%+v, %d, %v", got, code, err)
 			}
@@ -132,7 +132,7 @@ func TestReviewWithoutAnAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			got, code, err := Review(ctx, transport(), server(t, handler), callersToken)
+			got, code, err := at(transport(), server(t, handler)).Review(ctx, callersToken)
 			if err == nil || code != 0 || got.Name != "" || strings.Contains(err.Error(), callersToken) {
 				t.Errorf("%+v, %d, %v", got, code, err)
 			}

@@ -84,7 +84,7 @@ func newCluster(tb testing.TB, mode v1.UpstreamMode, validator authn.Validator, 
 	if spec.Ready.Status != k8swatch.StatusTrue {
 		c.Closed = spec.Ready.Reason
 	}
-	c.Trust = trust.New(spec, c.Relay.Pair, nil, nil)
+	c.Trust = trust.New(spec, c.Relay.Pair, nil, nil, nil)
 	if spec.Probe {
 		c.Trust.ObserveFrontProxy(probe.Verdict{Trust: v1.TrustTrusted})
 	}

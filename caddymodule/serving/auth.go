@@ -11,6 +11,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/trust"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
@@ -106,7 +107,7 @@ func (rt *Runtime) authenticate(c *Cluster, old Auth) error {
 	if c.Spec.Auth.DisableValidation {
 		return nil
 	}
-	validator, err := rt.validators.New(c.Spec, reviewer(c))
+	validator, err := rt.validators.New(c.Spec, reviewer(c, rt.process.answers))
 	if err != nil {
 		return err
 	}
@@ -116,15 +117,12 @@ func (rt *Runtime) authenticate(c *Cluster, old Auth) error {
 
 // reviewer asks the cluster's apiserver about tokens, over the connections of the
 // relay (AUTH-8). It is nil for an address that is not one.
-func reviewer(c *Cluster) authn.Reviewer {
+func reviewer(c *Cluster, answers *boundedjson.Reader) authn.Reviewer {
 	base, ok := trust.Address(c.Spec)
 	if !ok {
 		return nil
 	}
-	pair := c.Relay.Pair
-	return func(ctx context.Context, token string) (probe.Subject, int, error) {
-		return probe.Review(ctx, pair, base, token)
-	}
+	return probe.Apiserver{Transport: c.Relay.Pair, Base: base, Answers: answers}.Review
 }
 
 // requestDrain is how long validators outlive the snapshot that they were

@@ -52,7 +52,7 @@ func (rt *Runtime) assemble(spec *k8swatch.Cluster, old *Cluster) *Cluster {
 		c.Closed = spec.Ready.Reason
 	}
 	if !spec.Enabled {
-		c.Trust = trust.New(spec, nil, nil, nil)
+		c.Trust = trust.New(spec, nil, nil, rt.process.answers, nil)
 		return c
 	}
 	if old == nil {
@@ -68,7 +68,7 @@ func (rt *Runtime) assemble(spec *k8swatch.Cluster, old *Cluster) *Cluster {
 			c.Closed = k8swatch.ReasonInvalidSpec
 		}
 	}
-	c.Trust = trust.New(spec, c.Relay.Pair, old.Trust, func() { rt.statusChanged(spec.Key) })
+	c.Trust = trust.New(spec, c.Relay.Pair, old.Trust, rt.process.answers, func() { rt.statusChanged(spec.Key) })
 	return c
 }
 

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/access"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 )
 
 // Process is everything that this product has once a process. It outlives
@@ -24,6 +25,10 @@ type Process struct {
 
 	logger   *zap.Logger
 	clientIP func(context.Context) string
+
+	// answers limits what is read of the answers of apiservers and identity
+	// providers, all of them together (AUTH-13).
+	answers *boundedjson.Reader
 
 	runtimes  pool[*Runtime]
 	elections pool[*election]
@@ -51,6 +56,7 @@ func NewProcess(log *LiveLog, clientIP func(context.Context) string) *Process {
 		Backlog:     access.NewBacklog(),
 		logger:      zap.New(log).Named("proxyauth"),
 		clientIP:    clientIP,
+		answers:     boundedjson.NewReader(boundedjson.LargeAnswers),
 		streams:     newStreamGroups(),
 	}
 	p.Metrics = newMetrics(p)

@@ -50,7 +50,7 @@ func TestGateVerdicts(t *testing.T) {
 // proof opens.
 func TestGateOfClientCert(t *testing.T) {
 	verdicts := map[string]probe.CertVerdict{
-		"P": {Seen: probe.SeenNobody}, "I": {Seen: probe.SeenIdentity, Message: "carol"}, "U": {Seen: probe.SeenUnknown, Message: "503"},
+		"P": {Seen: probe.SeenAnonymous}, "I": {Seen: probe.SeenIdentity, Message: "carol"}, "U": {Seen: probe.SeenUnknown, Message: "503"},
 	}
 	for sequence, open := range map[string]bool{
 		"P": true, "I": false, "U": false,

@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
@@ -61,7 +62,7 @@ func follower(t *testing.T, mode v1.UpstreamMode) (*Trust, *atomic.Int32) {
 	}
 	t.Cleanup(c.relay.Retire)
 	c.ObserveFrontProxy(probe.Verdict{Trust: v1.TrustTrusted})
-	c.ObserveClientCert(probe.CertVerdict{Seen: probe.SeenNobody})
+	c.ObserveClientCert(probe.CertVerdict{Seen: probe.SeenAnonymous})
 	c.guard = guardOf(c)
 	return c, asked
 }
@@ -112,7 +113,7 @@ func TestReadStatusWithoutCertificate(t *testing.T) {
 	c.ReadStatus(told(7, k8swatch.ReasonFrontProxyNotTrusted, 0))
 	spec := *c.spec
 	spec.Probe = false
-	c = New(&spec, nil, c, nil)
+	c = New(&spec, nil, c, boundedjson.NewReader(1), nil)
 	for minute, reason := range []string{k8swatch.ReasonClientCertMissing, k8swatch.ReasonUpstreamIdentityNotHonoured, k8swatch.ReasonServing} {
 		c.ReadStatus(told(7, reason, minute+1))
 	}
@@ -140,7 +141,7 @@ func TestReadStatusOnlyChanges(t *testing.T) {
 			t.Fatalf("%s: open %t", what, c.Open())
 		}
 	}
-	pass := func() { c.ObserveClientCert(probe.CertVerdict{Seen: probe.SeenNobody}) }
+	pass := func() { c.ObserveClientCert(probe.CertVerdict{Seen: probe.SeenAnonymous}) }
 	step("a refusal", told(7, k8swatch.ReasonClientCertIsIdentity, 1), false)
 	pass()
 	step("the same refusal", told(7, k8swatch.ReasonClientCertIsIdentity, 1), true)
@@ -160,8 +161,8 @@ func TestReadStatusOnlyChanges(t *testing.T) {
 	c.ReadStatus(told(7, k8swatch.ReasonClientCertIsIdentity, 4))
 	spec := *c.spec
 	spec.ServerName = "other.example.com"
-	next := New(&spec, c.relay, c, nil)
-	next.ObserveClientCert(probe.CertVerdict{Seen: probe.SeenNobody})
+	next := New(&spec, c.relay, c, boundedjson.NewReader(1), nil)
+	next.ObserveClientCert(probe.CertVerdict{Seen: probe.SeenAnonymous})
 	next.ReadStatus(told(7, k8swatch.ReasonClientCertIsIdentity, 4))
 	if !next.Open() {
 		t.Error("an old refusal closed a new gate")

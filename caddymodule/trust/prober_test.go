@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/status"
@@ -39,7 +40,7 @@ func TestProberRound(t *testing.T) {
 		}
 	}
 	assemble := func(spec *k8swatch.Cluster, relay *upstream.Pair, previous *Trust) *Trust {
-		c := New(spec, relay, previous, func() { changed(spec.Key) })
+		c := New(spec, relay, previous, boundedjson.NewReader(1), func() { changed(spec.Key) })
 		t.Cleanup(func() { c.Retire(nil) })
 		return c
 	}

@@ -53,7 +53,7 @@ func (t *Trust) probe(ctx context.Context) frontProxyVerdict {
 	if over == nil {
 		return frontProxyVerdict{Trust: v1.TrustUnknown, Message: "there is no certificate to present"}
 	}
-	v := probe.Check(ctx, over, base, t.settings)
+	v := probe.Apiserver{Transport: over, Base: base, Answers: t.answers}.CheckTrust(ctx, t.settings)
 	if v.Effect() != probe.Inconclusive {
 		over.Checked()
 	}
@@ -68,7 +68,7 @@ func (t *Trust) probeClientCert(ctx context.Context) clientCertVerdict {
 	if !ok {
 		return clientCertVerdict{Seen: probe.SeenUnknown, Message: BadAddress}
 	}
-	v := probe.CheckClientCert(ctx, t.relay, base)
+	v := probe.Apiserver{Transport: t.relay, Base: base, Answers: t.answers}.CheckClientCert(ctx)
 	if v.Effect() != probe.Inconclusive {
 		t.relay.Checked()
 	}
@@ -89,7 +89,7 @@ func (t *Trust) probeReach(ctx context.Context) k8swatch.Condition {
 		AskedForCertificate: func() { asked.Store(true) },
 	})
 	defer pair.Retire()
-	return probe.Reach(ctx, pair, base, &asked)
+	return probe.Apiserver{Transport: pair, Base: base}.Reach(ctx, &asked)
 }
 
 // ObserveFrontProxy takes in a verdict on the front-proxy certificate.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/status"
@@ -26,6 +27,8 @@ type Trust struct {
 	// relay is the connections of the cluster's requests, nil while the cluster
 	// may not serve.
 	relay *upstream.Pair
+	// answers limits what is read of the apiserver's answers.
+	answers *boundedjson.Reader
 
 	// frontProxy is closed until the apiserver was seen to honour the front-proxy
 	// certificate. After the certificate disappears the gate is kept, for the
@@ -63,10 +66,11 @@ type reachability struct {
 // Everything else begins with a closed gate.
 //
 // relay is the connections of the cluster's requests, nil while it may not
-// serve. previous is nil for a new object. changed is called after each verdict
+// serve. previous is nil for a new object. answers is shared by the whole process.
+// changed is called after each verdict
 // of another kind than the one before; nil for none.
-func New(spec *k8swatch.Cluster, relay *upstream.Pair, previous *Trust, changed func()) *Trust {
-	t := &Trust{spec: spec, settings: SettingsOf(spec), relay: relay, guard: alwaysClosed{}}
+func New(spec *k8swatch.Cluster, relay *upstream.Pair, previous *Trust, answers *boundedjson.Reader, changed func()) *Trust {
+	t := &Trust{spec: spec, settings: SettingsOf(spec), relay: relay, answers: answers, guard: alwaysClosed{}}
 	if !spec.Enabled {
 		return t
 	}

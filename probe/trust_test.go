@@ -1,79 +1,21 @@
 package probe
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
-)
-
-var settings = identity.Settings{UserPrefix: "t:", GroupPrefix: "g:"}
-
-// server serves handler and returns its base URL with a path base.
-func server(t *testing.T, handler http.HandlerFunc) *url.URL {
-	t.Helper()
-	s := httptest.NewServer(handler)
-	t.Cleanup(s.Close)
-	u, err := url.Parse(s.URL + "/k8s/c-1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u
-}
-
-// transport keeps no connection, so that a test's server can close.
-func transport() http.RoundTripper { return &http.Transport{DisableKeepAlives: true} }
-
-// seen is who the requestheader authenticator of a real apiserver sees, with
-// the header flags given.
-func seen(t *testing.T, r *http.Request, uid, group, extra []string) user.Info {
-	a, err := headerrequest.New([]string{"X-Remote-User"}, uid, group, extra)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, ok, err := a.AuthenticateRequest(r)
-	if err != nil || !ok {
-		t.Errorf("no identity: %v", err)
-		return &user.DefaultInfo{}
-	}
-	return res.User
-}
-
-func answer(w http.ResponseWriter, code int, name, uid string, groups []string, extra map[string][]string) {
-	review := authenticationv1.SelfSubjectReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"},
-	}
-	review.Status.UserInfo = authenticationv1.UserInfo{Username: name, UID: uid, Groups: groups}
-	for key, values := range extra {
-		if review.Status.UserInfo.Extra == nil {
-			review.Status.UserInfo.Extra = map[string]authenticationv1.ExtraValue{}
-		}
-		review.Status.UserInfo.Extra[key] = values
-	}
-	w.WriteHeader(code)
-	json.NewEncoder(w).Encode(review)
-}
-
-var (
-	uidFlag   = []string{"X-Remote-Uid"}
-	groupFlag = []string{"X-Remote-Group"}
-	extraFlag = []string{"X-Remote-Extra-"}
 )
 
 // TRUST-1: what an apiserver with these flags makes of the probe.
@@ -110,7 +52,7 @@ func TestFlags(t *testing.T) {
 			})
 			s := settings
 			s.ForwardUID = tt.forwardUID
-			v := Check(t.Context(), transport(), base, s)
+			v := at(transport(), base).CheckTrust(t.Context(), s)
 			if v.Trust != tt.trust || v.NamesAssertedUser {
 				t.Errorf("verdict %+v, want %s", v, tt.trust)
 			}
@@ -151,10 +93,10 @@ func TestRandomValues(t *testing.T) {
 	})
 	s := settings
 	s.ForwardUID = true
-	if v := Check(t.Context(), transport(), base, s); v.Trust != v1.TrustTrusted {
+	if v := at(transport(), base).CheckTrust(t.Context(), s); v.Trust != v1.TrustTrusted {
 		t.Errorf("first: %+v", v)
 	}
-	if v := Check(t.Context(), transport(), base, s); v.Trust != v1.TrustNotHonoured || !strings.Contains(v.Message, "extra") || !strings.Contains(v.Message, "uid") {
+	if v := at(transport(), base).CheckTrust(t.Context(), s); v.Trust != v1.TrustNotHonoured || !strings.Contains(v.Message, "extra") || !strings.Contains(v.Message, "uid") {
 		t.Errorf("a replayed answer: %+v", v)
 	}
 	if extras[0] == extras[1] || uids[0] == uids[1] || len(extras[0]) < 20 || extras[0] == uids[0] {
@@ -272,37 +214,12 @@ func TestVerdicts(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			v := Check(t.Context(), transport(), server(t, tt.handler), settings)
+			v := at(transport(), server(t, tt.handler)).CheckTrust(t.Context(), settings)
 			if v.Trust != tt.want.Trust || v.NamesAssertedUser != tt.want.NamesAssertedUser || !strings.Contains(v.Message, tt.want.Message) {
 				t.Errorf("verdict %+v, want %+v", v, tt.want)
 			}
 			checkMessage(t, v)
 		})
-	}
-}
-
-func TestTransportFaults(t *testing.T) {
-	gone, err := url.Parse("http://127.0.0.1:1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := Check(t.Context(), transport(), gone, settings)
-	if v.Trust != v1.TrustUnknown || !strings.Contains(v.Message, "refused") {
-		t.Errorf("verdict %+v", v)
-	}
-	checkMessage(t, v)
-
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	base := server(t, func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body); <-r.Context().Done() })
-	v = Check(ctx, transport(), base, settings)
-	if v.Trust != v1.TrustUnknown || !strings.Contains(v.Message, "in time") {
-		t.Errorf("verdict %+v", v)
-	}
-
-	v = Check(t.Context(), transport(), base, identity.Settings{UserPrefix: "system:", GroupPrefix: "g:"})
-	if v.Trust != v1.TrustUnknown || !strings.Contains(v.Message, "has a reserved system: name") {
-		t.Errorf("verdict %+v", v)
 	}
 }
 
