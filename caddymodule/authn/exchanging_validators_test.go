@@ -10,6 +10,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/exchange"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/tlstest"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
@@ -63,7 +64,7 @@ func TestExchangeOverKubernetes(t *testing.T) {
 	c := newClock()
 	cache := NewCache(CacheOptions{Now: c.Now})
 	var reviewed []string
-	f := &Factory{cache: cache, options: Options{TokenCacheTTL: 30 * time.Second}}
+	f := &Factory{cache: cache, options: Options{Answers: boundedjson.NewReader(1), TokenCacheTTL: 30 * time.Second}}
 	k := f.newKubernetes(func(_ context.Context, token string) (probe.Subject, int, error) {
 		reviewed = append(reviewed, token)
 		return probe.Subject{Name: "robot"}, http.StatusCreated, nil
@@ -86,7 +87,7 @@ func forwardingAccessTokens(t testing.TB, w *exchangeWorld) *exchange.Client {
 	t.Helper()
 	client, err := exchange.New(&k8swatch.TokenExchange{
 		TokenURL: w.endpoint.URL + "/token", CertificateAuthority: tlstest.CA(w.endpoint.Server), ClientID: "proxy-a", ForwardAccessToken: true,
-	}, w.clock.Now, nil)
+	}, boundedjson.NewReader(1), w.clock.Now, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/tlstest"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
@@ -121,7 +122,7 @@ type exchangeWorld struct {
 func newExchangeWorld(t testing.TB, c *clock, cache *Cache, inner Validator, issuers ...string) *exchangeWorld {
 	t.Helper()
 	w := &exchangeWorld{clock: c, endpoint: newTokenEndpoint(t, issue("exchanged", 3600))}
-	f := &Factory{cache: cache, options: Options{TokenCacheTTL: 30 * time.Second, OnExchange: func(result string) {
+	f := &Factory{cache: cache, options: Options{Answers: boundedjson.NewReader(1), TokenCacheTTL: 30 * time.Second, OnExchange: func(result string) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.results = append(w.results, result)

@@ -17,6 +17,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/claims"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
 
@@ -51,7 +52,7 @@ func (r *reviews) review(_ context.Context, token string) (probe.Subject, int, e
 }
 
 func (r *reviews) validator() Validator {
-	f := &Factory{cache: r.cache, options: Options{TokenCacheTTL: 30 * time.Second}}
+	f := &Factory{cache: r.cache, options: Options{Answers: boundedjson.NewReader(1), TokenCacheTTL: 30 * time.Second}}
 	return newCaching(f.newKubernetes(r.review), r.cache)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/claims"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/keys"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
@@ -14,6 +15,9 @@ import (
 // Options are those of all validators of a Factory.
 type Options struct {
 	Cache CacheOptions
+	// Answers limits what is read of the answers of identity providers, nil for a
+	// Reader of the Factory's own.
+	Answers *boundedjson.Reader
 	// TokenCacheTTL is how long what was asked about a token over the network is
 	// remembered (token_cache_ttl). 0 asks for each request.
 	TokenCacheTTL time.Duration
@@ -48,8 +52,11 @@ type Factory struct {
 
 // NewFactory makes a Factory. It ends with its Close.
 func NewFactory(o Options) *Factory {
+	if o.Answers == nil {
+		o.Answers = boundedjson.NewReader(boundedjson.LargeAnswers)
+	}
 	cache := NewCache(o.Cache)
-	f := &Factory{options: o, cache: cache, keys: keys.NewRegistry(cache.now), turns: claims.NewTurns()}
+	f := &Factory{options: o, cache: cache, keys: keys.NewRegistry(cache.now, o.Answers), turns: claims.NewTurns()}
 	f.keys.OnFaultChange = f.issuerFault
 	return f
 }

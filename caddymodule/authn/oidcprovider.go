@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -38,7 +37,7 @@ type oidcProvider struct {
 	// verifier checks signatures and maps claims.
 	verifier *jwtAuthenticator
 
-	client                  *http.Client
+	client                  *idp.Client
 	userinfo, introspection *idp.Asker
 }
 
@@ -55,7 +54,7 @@ func (f *Factory) newOIDC(config *k8swatch.OIDCProvider) (*oidcProvider, error) 
 	if config.Audience == "" {
 		return nil, errNoAudience
 	}
-	client, err := idp.NewClient(config.CertificateAuthority)
+	client, err := idp.NewClient(config.CertificateAuthority, f.options.Answers)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for the provider: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
@@ -54,7 +55,7 @@ func (r *Refused) Misconfigured() bool {
 // Client exchanges tokens at one endpoint. It is safe for concurrent use.
 type Client struct {
 	config *k8swatch.TokenExchange
-	http   *http.Client
+	http   *idp.Client
 	asker  *idp.Asker
 	// form are the parameters but for subject_token and client_secret.
 	form url.Values
@@ -70,17 +71,17 @@ var (
 )
 
 // New makes a client for a compiled token_exchange (AUTH-15), which must not be
-// changed afterwards. now is the clock. onFaultChange, if not nil, is told that
+// changed afterwards. answers limits what is read of the answers. now is the clock. onFaultChange, if not nil, is told that
 // Fault may have changed, and must not block. New asks nothing yet, and its errors
 // hold no secret.
-func New(c *k8swatch.TokenExchange, now func() time.Time, onFaultChange func()) (*Client, error) {
+func New(c *k8swatch.TokenExchange, answers *boundedjson.Reader, now func() time.Time, onFaultChange func()) (*Client, error) {
 	if !idp.Address(c.TokenURL) {
 		return nil, errTokenURL // net/http would send user information as another client
 	}
 	if c.ClientID == "" {
 		return nil, errClientID
 	}
-	client, err := idp.NewClient(c.CertificateAuthority)
+	client, err := idp.NewClient(c.CertificateAuthority, answers)
 	if err != nil {
 		return nil, err
 	}

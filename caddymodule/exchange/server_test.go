@@ -16,6 +16,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/tlstest"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
@@ -78,7 +79,7 @@ func (s *server) client(t testing.TB, change func(*k8swatch.TokenExchange)) *Cli
 	if change != nil {
 		change(&c)
 	}
-	client, err := New(&c, time.Now, nil)
+	client, err := New(&c, boundedjson.NewReader(1), time.Now, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 // Asker asks one endpoint about tokens. It is safe for concurrent use, and
 // holds no goroutine and no connection of its own.
 type Asker struct {
-	client *http.Client
+	client *Client
 	limits *Limiter
 }
 
@@ -30,7 +30,7 @@ type Call struct {
 
 // NewAsker makes an Asker. now is the clock; onChange, if not nil, is told
 // that Fault may have changed, and must not block.
-func NewAsker(client *http.Client, now func() time.Time, onChange func()) *Asker {
+func NewAsker(client *Client, now func() time.Time, onChange func()) *Asker {
 	return &Asker{client: client, limits: NewLimiter(now, onChange)}
 }
 
@@ -49,7 +49,7 @@ func (a *Asker) do(ctx context.Context, call Call) error {
 	if err != nil {
 		return notHTTPS
 	}
-	err = Do(a.client, request, func(r *Response) error {
+	err = a.client.Do(request, func(r *Response) error {
 		err := call.Read(r)
 		if _, fault := err.(Fault); fault && r.mayBeAboutToken() {
 			return AboutToken(err)

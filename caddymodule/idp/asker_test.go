@@ -19,6 +19,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/tlstest"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -41,7 +42,9 @@ func newClock() *clocktesting.FakeClock {
 	return clocktesting.NewFakeClock(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { return newWorldOf(t, boundedjson.NewReader(1)) }
+
+func newWorldOf(t *testing.T, answers *boundedjson.Reader) *world {
 	w := &world{clock: newClock()}
 	w.server = tlstest.Start(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.calls.Add(1)
@@ -55,7 +58,7 @@ func newWorld(t *testing.T) *world {
 			rw.WriteHeader(http.StatusUnauthorized)
 		}
 	}))
-	client, err := NewClient(tlstest.CA(w.server))
+	client, err := NewClient(tlstest.CA(w.server), answers)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +326,7 @@ func TestConnections(t *testing.T) {
 			server.EnableHTTP2 = h2
 			server.StartTLS()
 			defer server.Close()
-			client, err := NewClient(tlstest.CA(server))
+			client, err := NewClient(tlstest.CA(server), boundedjson.NewReader(1))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -335,7 +338,7 @@ func TestConnections(t *testing.T) {
 					t.Fatal(err)
 				}
 				SetClient(request, "me:you", "s%c")
-				if err := Do(client, request, func(r *Response) error {
+				if err := client.Do(request, func(r *Response) error {
 					if got := string(r.Body); got != "POST a&b me%3Ayou s%25c" {
 						t.Errorf("got %q", got)
 					}

@@ -60,12 +60,19 @@ const (
 
 var errNoCertificates = errors.New("the certificate authority holds no certificate")
 
+// Client asks one provider. Its own Do takes the place of http.Client's.
+type Client struct {
+	*http.Client
+	answers *boundedjson.Reader
+}
+
 // NewClient makes a client for one provider: https only, no redirects, no
 // proxy from the environment (the address would then be resolved, and the
 // request seen, by something the proxy admin may not think of), no
 // compression. ca is PEM, empty for the system roots; one that holds no
-// certificate is an error.
-func NewClient(ca string) (*http.Client, error) {
+// certificate is an error. answers limits what is read of the answers; all
+// clients of the process share it.
+func NewClient(ca string, answers *boundedjson.Reader) (*Client, error) {
 	var roots *x509.CertPool
 	if ca != "" {
 		var err error
@@ -73,7 +80,7 @@ func NewClient(ca string) (*http.Client, error) {
 			return nil, errNoCertificates
 		}
 	}
-	return &http.Client{
+	client := &http.Client{
 		Transport: &http.Transport{
 			DialContext:         (&net.Dialer{Timeout: ConnectLimit}).DialContext,
 			TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
@@ -93,7 +100,8 @@ func NewClient(ca string) (*http.Client, error) {
 			IdleConnTimeout:        idleLimit,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, nil
+	}
+	return &Client{Client: client, answers: answers}, nil
 }
 
 // Address reports whether a URL is one a provider may be asked at: https, a
@@ -154,17 +162,17 @@ func (r *Response) Unexpected() Fault {
 // too: what is asked for here may be asked twice.
 //
 // An answer that is large keeps its slot (boundedjson.Reader) until read returns.
-func Do(client *http.Client, request *http.Request, read func(*Response) error) error {
+func (c *Client) Do(request *http.Request, read func(*Response) error) error {
 	if request.URL.Scheme != "https" {
 		return notHTTPS
 	}
 	kept := false
 	traced := request.WithContext(httptrace.WithClientTrace(request.Context(), &httptrace.ClientTrace{
-		GotConn: func(c httptrace.GotConnInfo) { kept = c.Reused },
+		GotConn: func(info httptrace.GotConnInfo) { kept = info.Reused },
 	}))
-	response, release, err := do(client, traced)
+	response, release, err := c.once(traced)
 	if err != nil {
-		client.CloseIdleConnections() // they may lead nowhere any more
+		c.CloseIdleConnections() // they may lead nowhere any more
 		if err != connectionFailed || !kept {
 			return err
 		}
@@ -173,7 +181,7 @@ func Do(client *http.Client, request *http.Request, read func(*Response) error) 
 				return connectionFailed
 			}
 		}
-		if response, release, err = do(client, request); err != nil {
+		if response, release, err = c.once(request); err != nil {
 			return err
 		}
 	}
@@ -181,10 +189,10 @@ func Do(client *http.Client, request *http.Request, read func(*Response) error) 
 	return read(response)
 }
 
-// do sends a request once. release must be called when the response is no longer
+// once sends a request once. release must be called when the response is no longer
 // needed, unless there is an error, which is a Fault.
-func do(client *http.Client, request *http.Request) (response *Response, release func(), err error) {
-	answer, err := client.Do(request)
+func (c *Client) once(request *http.Request) (response *Response, release func(), err error) {
+	answer, err := c.Client.Do(request)
 	if err != nil {
 		return nil, nil, describe(err)
 	}
@@ -193,7 +201,7 @@ func do(client *http.Client, request *http.Request) (response *Response, release
 	if response.Status != http.StatusOK && response.Status/100 != 4 {
 		return response, func() {}, nil
 	}
-	if response.Body, release, err = boundedjson.Shared.Read(request.Context(), answer.Body); err != nil {
+	if response.Body, release, err = c.answers.Read(request.Context(), answer.Body); err != nil {
 		return nil, nil, describe(err)
 	}
 	return response, release, nil

@@ -15,7 +15,8 @@ import (
 // AUTH-13: while the large answers of one endpoint take all slots, the small
 // ones of another do not wait, nor those of the same.
 func TestSmallAnswersDoNotWait(t *testing.T) {
-	w, other := newWorld(t), newWorld(t)
+	answers := boundedjson.NewReader(boundedjson.LargeAnswers)
+	w, other := newWorldOf(t, answers), newWorldOf(t, answers)
 	blocked := make(chan struct{})
 	w.answers(func(rw http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.Header.Get("Authorization"), "small") {
@@ -34,9 +35,9 @@ func TestSmallAnswersDoNotWait(t *testing.T) {
 		})
 	}
 	deadline := time.Now().Add(5 * time.Second)
-	for boundedjson.Shared.InUse() < boundedjson.LargeAnswers || w.calls.Load() < maxCalls-1 {
+	for answers.InUse() < boundedjson.LargeAnswers || w.calls.Load() < maxCalls-1 {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d slots are taken, %d calls made", boundedjson.Shared.InUse(), w.calls.Load())
+			t.Fatalf("%d slots are taken, %d calls made", answers.InUse(), w.calls.Load())
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -48,7 +49,7 @@ func TestSmallAnswersDoNotWait(t *testing.T) {
 	}
 	close(blocked)
 	wait.Wait()
-	if n := boundedjson.Shared.InUse(); n != 0 {
+	if n := answers.InUse(); n != 0 {
 		t.Errorf("%d slots are taken", n)
 	}
 }

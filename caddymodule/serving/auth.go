@@ -87,6 +87,7 @@ func (rt *Runtime) newValidators() *authn.Factory {
 			},
 			Source: func(ctx context.Context) string { return sourceOf(p.clientIP(ctx)) },
 		},
+		Answers:            p.answers,
 		TokenCacheTTL:      rt.options.TokenCacheTTL,
 		AudienceValidation: rt.options.AudienceValidation,
 		OnIssuerFault:      rt.issuerChanged,

@@ -30,9 +30,6 @@ type Reader struct{ slots chan struct{} }
 // NewReader makes a Reader for that many large answers at once.
 func NewReader(large int) *Reader { return &Reader{slots: make(chan struct{}, large)} }
 
-// Shared is the Reader of this process.
-var Shared = NewReader(LargeAnswers)
-
 // Read reads an answer to its end. An answer that turns out to be large waits
 // for a slot until ctx ends, and keeps the slot until release is called: when
 // nothing is left of the answer but what is kept of it. release must be called

@@ -25,12 +25,12 @@ type Endpoints struct {
 }
 
 // get has read judge one document. Its errors are faults.
-func get(ctx context.Context, client *http.Client, address string, read func(document []byte) error) error {
+func get(ctx context.Context, client *idp.Client, address string, read func(document []byte) error) error {
 	request, err := idp.NewGet(ctx, address)
 	if err != nil {
 		return err
 	}
-	return idp.Do(client, request, func(r *idp.Response) error {
+	return client.Do(request, func(r *idp.Response) error {
 		if r.Status != http.StatusOK {
 			return r.Unexpected()
 		}
@@ -44,7 +44,7 @@ func get(ctx context.Context, client *http.Client, address string, read func(doc
 // discover reads the discovery document. It must be the issuer's own: this is
 // what binds keys to the iss of a token (OpenID Connect Discovery, section 4.3),
 // also with a discovery URL elsewhere.
-func discover(ctx context.Context, client *http.Client, issuer, discoveryURL string) (found Endpoints, err error) {
+func discover(ctx context.Context, client *idp.Client, issuer, discoveryURL string) (found Endpoints, err error) {
 	if discoveryURL == "" {
 		discoveryURL = strings.TrimSuffix(issuer, "/") + wellKnownPath
 	}

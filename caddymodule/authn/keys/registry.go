@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 )
 
 // Registry holds the key sets of all issuers in use (AUTH-5). Authenticators
@@ -18,8 +19,9 @@ type Registry struct {
 	// an issuer has changed. It must not block.
 	OnFaultChange func(issuer string)
 
-	now   func() time.Time
-	limit time.Duration // for one read
+	now     func() time.Time
+	limit   time.Duration // for one read
+	answers *boundedjson.Reader
 
 	mu   sync.Mutex
 	sets map[setID]*shared
@@ -36,12 +38,13 @@ type shared struct {
 	handles int
 }
 
-// NewRegistry makes an empty registry. now is the clock, nil for time.Now.
-func NewRegistry(now func() time.Time) *Registry {
+// NewRegistry makes an empty registry. now is the clock, nil for time.Now; answers
+// limits what is read of the answers.
+func NewRegistry(now func() time.Time, answers *boundedjson.Reader) *Registry {
 	if now == nil {
 		now = time.Now
 	}
-	return &Registry{now: now, limit: idp.AnswerLimit, sets: make(map[setID]*shared)}
+	return &Registry{now: now, limit: idp.AnswerLimit, answers: answers, sets: make(map[setID]*shared)}
 }
 
 // Acquire makes a handle of the key set of an issuer, which ends with its Close.
@@ -52,7 +55,7 @@ func (r *Registry) Acquire(issuer, discoveryURL, ca string) (*Handle, error) {
 	defer r.mu.Unlock()
 	s := r.sets[id]
 	if s == nil {
-		client, err := idp.NewClient(ca)
+		client, err := idp.NewClient(ca, r.answers)
 		if err != nil {
 			return nil, err
 		}

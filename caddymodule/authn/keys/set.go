@@ -2,7 +2,6 @@ package keys
 
 import (
 	"context"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,7 +32,7 @@ const (
 type keySet struct {
 	issuer, discoveryURL string
 
-	client *http.Client
+	client *idp.Client
 	now    func() time.Time
 	limit  time.Duration // for one read
 	// onFault, if not nil, is told that the fault changed.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -52,7 +53,7 @@ func newWorld(t testing.TB, p *testIDP) *world {
 func newWorldAt(t testing.TB, issuer, ca string) *world {
 	t.Helper()
 	w := &world{clock: issuertest.NewClock(), verified: make(map[string]*Key)}
-	w.registry = NewRegistry(w.clock.Now)
+	w.registry = NewRegistry(w.clock.Now, boundedjson.NewReader(1))
 	w.Handle = w.acquire(t, issuer, "", ca)
 	t.Cleanup(w.registry.Close)
 	t.Cleanup(w.Close)
