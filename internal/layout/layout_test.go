@@ -26,15 +26,17 @@ func TestTopLevel(t *testing.T) {
 	}
 }
 
-// maxLines is how long a file may be that somebody wrote.
+// maxLines is how long a file may be that is not generated.
 const maxLines = 450
+
+// long are files that are still longer.
+var long = []string{
+	"k8swatch/source/directory/directory_test.go", "k8swatch/compile/frontproxy_test.go", "caddymodule/authn/keys/set_test.go",
+}
 
 func TestFilesAreShort(t *testing.T) {
 	for name, n := range theTree(t).lines {
-		if strings.HasSuffix(name, "_test.go") {
-			continue // until the longest ones are parted
-		}
-		if n > maxLines && !strings.Contains(name, "zz_generated") {
+		if n > maxLines && !strings.Contains(name, "zz_generated") && !slices.Contains(long, name) {
 			t.Errorf("%s has %d lines: more than %d", name, n, maxLines)
 		}
 	}

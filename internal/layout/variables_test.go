@@ -15,9 +15,9 @@ import (
 //   - made by one of the constructors below, which make a value that is not
 //     changed afterwards or that computes something once;
 //   - a table: a composite literal, or the result of a function literal;
-//   - an error: a pointer to a composite literal whose name begins with err;
+//   - an error or an answer, which requests share: a pointer to a composite
+//     literal, of type Refusal or under a name that begins with err;
 //   - embedded from a file;
-//   - a metrics collector, which prometheus registers for the whole process;
 //   - listed in mutable with a reason.
 //
 // No variable may be assigned, nor a part of it, nor may its address be taken.
@@ -27,13 +27,14 @@ var constructors = []string{
 	"errors.New", "fmt.Errorf", "regexp.MustCompile", "strings.NewReplacer", "sets.New", "sets.NewString", "uuid.MustParse",
 	"time.Date", "sync.OnceValue", "sync.OnceValues",
 	"SchemeGroupVersion.WithKind", "SchemeGroupVersion.WithResource",
+	"refuse", "unavailable", "badGateway", "warning", // they make a Refusal, or text
 }
 
 // mutable are the variables that the rule does not allow, with the reason why
 // each is there all the same.
 var mutable = map[string]string{
-	"internal/boundedjson.Shared": "until one Process holds it",
-	"internal/version.stamped":    "the linker sets it",
+	"caddymodule.process":      "the one Process, which all instances of the Caddy modules share",
+	"internal/version.stamped": "the linker sets it",
 }
 
 func TestNoMutablePackageVariables(t *testing.T) {
@@ -49,18 +50,12 @@ func TestNoMutablePackageVariables(t *testing.T) {
 		for name, v := range specs {
 			full := dir + "." + name
 			found[full] = true
-			if dir == "caddymodule" || strings.HasSuffix(dir, "/serving") || strings.HasSuffix(dir, "/trust") || strings.HasSuffix(dir, "/request") {
-				continue // until one Process holds them
-			}
 			if !v.immutable() && mutable[full] == "" {
 				t.Errorf("%s may be changed: %s", full, fset.Position(v.spec.Pos()))
 			}
 		}
 		for _, s := range files {
 			for name, where := range changed(s, specs) {
-				if strings.HasPrefix(dir, "caddymodule") {
-					continue // until one Process holds them
-				}
 				if full := dir + "." + name; mutable[full] == "" {
 					t.Errorf("%s is changed: %s", full, fset.Position(where))
 				}
@@ -68,7 +63,7 @@ func TestNoMutablePackageVariables(t *testing.T) {
 		}
 	}
 	for name := range mutable {
-		if !found[name] && name != "internal/version.stamped" {
+		if !found[name] {
 			t.Errorf("%s is listed and does not exist", name)
 		}
 	}
@@ -113,14 +108,13 @@ func (v variable) immutable() bool {
 	case *ast.CompositeLit:
 		return true
 	case *ast.UnaryExpr:
-		_, literal := value.X.(*ast.CompositeLit)
-		return literal && strings.HasPrefix(strings.ToLower(v.name), "err")
+		literal, ok := value.X.(*ast.CompositeLit)
+		return ok && (strings.HasPrefix(strings.ToLower(v.name), "err") || types.ExprString(literal.Type) == "Refusal")
 	case *ast.CallExpr:
 		if _, literal := value.Fun.(*ast.FuncLit); literal {
 			return true
 		}
-		name := types.ExprString(value.Fun)
-		return slices.Contains(constructors, name) || strings.HasPrefix(name, "prometheus.New")
+		return slices.Contains(constructors, types.ExprString(value.Fun))
 	}
 	return false
 }
