@@ -89,7 +89,7 @@ func TestCheckClientCert(t *testing.T) {
 	}
 	gone := &url.URL{Scheme: "http", Host: "127.0.0.1:1"}
 	if v := at(transport(), gone).CheckClientCert(t.Context()); v.Seen != SeenUnknown || !strings.Contains(v.Message, "refused") {
-		t.Errorf("nobody listens: %+v", v)
+		t.Errorf("no server: %+v", v)
 	}
 }
 
@@ -108,7 +108,7 @@ func checkCertMessage(t *testing.T, v CertVerdict) {
 	}
 }
 
-// Whatever is forbidden in whatever words, only an apiserver that names nobody
+// Whatever is forbidden in whatever words, only an apiserver that names no user
 // but the anonymous user passes.
 func FuzzForbiddenTo(f *testing.F) {
 	f.Add([]byte(`{"kind":"Status","message":"User \"system:anonymous\" cannot"}`))

@@ -137,7 +137,7 @@ func TestReachWithoutTLS(t *testing.T) {
 		base            *url.URL
 		reason, message string
 	}{
-		"nobody listens": {&url.URL{Scheme: "https", Host: "127.0.0.1:1"}, k8swatch.ReasonConnectFailed, "the connection was refused"},
+		"no server": {&url.URL{Scheme: "https", Host: "127.0.0.1:1"}, k8swatch.ReasonConnectFailed, "the connection was refused"},
 		"plain HTTP": {listener(t, func(c net.Conn) {
 			c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
 			c.Close()

@@ -44,7 +44,7 @@ func TestReviewRequest(t *testing.T) {
 	}
 }
 
-// AUTH-8: nobody but whom a SelfSubjectReview names is anybody.
+// AUTH-8: only the user that a SelfSubjectReview names is one.
 func TestReviewAnswers(t *testing.T) {
 	text := func(code int, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(code); io.WriteString(w, body) }

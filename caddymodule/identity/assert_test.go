@@ -35,7 +35,7 @@ func TestAssertWins(t *testing.T) {
 	h = http.Header{"Connection": {"x-remote-user"}, "X-Remote-Group": {"g"}}
 	(*Forwarded)(nil).Assert(h)
 	if len(h) != 0 {
-		t.Errorf("asserting nobody left %v", h)
+		t.Errorf("asserting no user left %v", h)
 	}
 	h = http.Header{"Connection": {"Upgrade", "keep-alive"}}
 	(*Forwarded)(nil).Assert(h)

@@ -68,9 +68,6 @@ type Violation struct {
 	Kind string
 }
 
-// Refusal is the former name of Violation.
-type Refusal = Violation
-
 // Message is the text for the answer, the Warning header and the audit line.
 func (v *Violation) Message() string {
 	what := "cannot be forwarded"

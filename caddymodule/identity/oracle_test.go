@@ -24,7 +24,7 @@ func newRequestheader(t testing.TB) authenticator.Request {
 	return a
 }
 
-// seenBy is who the apiserver would believe is asking, nil for nobody.
+// seenBy is the user that an apiserver reads from the headers, nil for none.
 func seenBy(t testing.TB, a authenticator.Request, h http.Header) user.Info {
 	t.Helper()
 	resp, ok, err := a.AuthenticateRequest(&http.Request{Header: h.Clone(), URL: &url.URL{}})
@@ -41,7 +41,7 @@ func seenBy(t testing.TB, a authenticator.Request, h http.Header) user.Info {
 func wantSeen(got user.Info, f *Forwarded) string {
 	switch {
 	case got == nil:
-		return "the apiserver sees nobody"
+		return "the apiserver sees no user"
 	case got.GetName() != f.User:
 		return "name " + got.GetName()
 	case got.GetUID() != f.UID:

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// RELAY-4: a 101 that nobody asked for, or for another protocol.
+// RELAY-4: a 101 that the client did not ask for, or for another protocol.
 func TestUnexpectedSwitch(t *testing.T) {
 	tests := map[string]struct {
 		upgrade, answer string

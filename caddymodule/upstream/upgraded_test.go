@@ -113,7 +113,7 @@ func TestWebSocketEnds(t *testing.T) {
 		{name: "after frames", down: down + down, up: up, wantDown: down + down, wantUp: up, answers: true},
 		{name: "client does not answer", down: down, up: up, wantDown: down, wantUp: up, took: closeGrace},
 		{name: "apiserver does not answer", silent: true, answers: true, took: boundaryGrace},
-		{name: "nobody answers", silent: true, took: boundaryGrace + closeGrace},
+		{name: "no answer", silent: true, took: boundaryGrace + closeGrace},
 		{
 			name: "apiserver in mid-frame", down: down + down[:100], downAfter: down[100:] + down,
 			wantDown: down + down, answers: true, silent: true,
@@ -302,7 +302,7 @@ func TestUpgradeEnds(t *testing.T) {
 	})
 }
 
-// A stream nobody ends passes everything on, both ways, half-close included.
+// A stream that is not ended passes everything on, both ways, half-close included.
 func TestUpgradePassesOn(t *testing.T) {
 	for _, protocol := range []string{"websocket", "SPDY/3.1"} {
 		c := newConn()

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/text"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
@@ -94,24 +95,19 @@ func join(reasons []string) string {
 	for i, reason := range reasons {
 		short[i] = printable(reason)
 	}
-	text := strings.Join(short, "; ")
+	all := strings.Join(short, "; ")
 	if rest > 0 {
-		text += fmt.Sprintf("; and %d more", rest)
+		all += fmt.Sprintf("; and %d more", rest)
 	}
-	return text
+	return all
 }
 
-// printable cuts a text and takes its control characters out: field names come
-// from the author.
-func printable(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r <= 0x9f {
-			return '?'
-		}
-		return r
-	}, text)
-	if len(text) > maxReason {
-		text = strings.ToValidUTF8(text[:maxReason], "") + "…"
+// printable cuts a reason and takes its control characters out: the author chooses
+// the names of fields.
+func printable(reason string) string {
+	reason = text.Mask(reason)
+	if len(reason) > maxReason {
+		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
 	}
-	return text
+	return reason
 }
