@@ -25,7 +25,8 @@ var rooms = []room{
 		"k8swatch/...", "internal/...",
 	}},
 	{"caddymodule/serving", []string{
-		"caddymodule/trust", "caddymodule/authn", "caddymodule/identity", "caddymodule/upstream", "probe", "k8swatch/...", "internal/...",
+		"caddymodule/trust", "caddymodule/access", "caddymodule/authn", "caddymodule/identity", "caddymodule/upstream",
+		"probe", "k8swatch/...", "internal/...",
 	}},
 	{"caddymodule/trust", []string{"caddymodule/identity", "caddymodule/upstream", "probe", "k8swatch/...", "internal/..."}},
 
