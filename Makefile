@@ -10,20 +10,35 @@ SHELL := /bin/bash
 export GOTOOLCHAIN := local
 export GOWORK := off
 
+# The same flags for every build, as xcaddy and the image have them: what is
+# compiled once serves the distribution, the tests and the checks.
+export GOFLAGS := $(strip -trimpath $(filter-out -trimpath,$(GOFLAGS)))
+export CGO_ENABLED := 0
+
 # Every module of the repository that holds code of its own.
 MODULES := . integration xcaddy/demo
-PACKAGES := ./...
+
+# Rooms whose goroutines meet: their unit tests run with the race detector in
+# each run. All others do in test-long.
+RACE_ROOMS := ./caddymodule/serving/... ./caddymodule/trust/... ./caddymodule/authn/... ./caddymodule/upstream/...
+
+# How many test programs of integration/ run at the same time. They wait for
+# real servers more than they compute.
+TESTS_AT_ONCE ?= 4
 
 # The version that the program reports; without git it is the one Go finds.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 LDFLAGS = -X github.com/proxyauthk8s/caddy-proxyauthk8s/internal/version.stamped=$(VERSION)
 
 TOOLS = cd integration && go run ./cmd/realtools
+# The longest first. -count=1: the product runs as a process of its own, which a
+# kept result knows nothing of.
+SUITES = cd integration && go build -o ../bin/testrun ./cmd/testrun && \
+	PROXYAUTH_BINARY=$${PROXYAUTH_BINARY:-$(CURDIR)/bin/caddy} exec ../bin/testrun go test -count=1
 
 .PHONY: build
 build: ## bin/caddy, the distribution
-	@# Without cgo, as in the image and as xcaddy builds: one compilation serves all.
-	CGO_ENABLED=0 go build -ldflags "$(LDFLAGS)" -o bin/caddy ./xcaddy
+	cd integration && go run ./cmd/gobuild -C .. -ldflags "$(LDFLAGS)" -o bin/caddy ./xcaddy
 
 .PHONY: demo
 demo: build ## A cluster behind the proxy, to try; DEMO=once ends after its checks
@@ -35,30 +50,72 @@ demo-once: build ## The demo runs its checks, and cleans up however it ends
 	@# -count=1: a change of the proxy alone does not invalidate a kept result.
 	cd xcaddy/demo && go test -count=1 -timeout 15m ./...
 
+.PHONY: check
+check: build ## While working: format, static checks, unit tests, one request on a real apiserver
+	$(TOOLS) staticcheck controller-gen etcd kube-apiserver kubectl >/dev/null
+	@$(MAKE) --no-print-directory -j3 lint unit smoke
+
 .PHONY: test
-test: lint unit integration demo-once xcaddy ## Everything that takes less than half an hour
+test: build tools ## Before landing, and in CI: all that holds in twelve minutes
+	@$(MAKE) --no-print-directory -j3 integration rest
+
+# What computes runs beside integration, which waits.
+.PHONY: rest
+rest:
+	@$(MAKE) --no-print-directory -j1 lint unit race xcaddy demo-once
+
+.PHONY: tools
+tools: ## The real servers and tools, built once and kept outside the repository
+	$(TOOLS) >/dev/null
 
 .PHONY: unit
 unit:
-	go test -race -timeout 15m $(PACKAGES)
+	go test -timeout 15m ./...
+
+.PHONY: race
+race:
+	CGO_ENABLED=1 go test -race -timeout 15m $(RACE_ROOMS)
+
+.PHONY: smoke
+smoke: build
+	$(SUITES) -timeout 5m -run TestWhoAmIThroughTheProxy ./suites/mechanism
 
 .PHONY: integration
-integration: build
-	@# Ten minutes of building the first time, which go test would be silent about.
-	$(TOOLS) >/dev/null
-	@# -count=1: the product runs as a process of its own, which a kept result knows nothing of.
-	cd integration && go test -count=1 -timeout 30m ./...
+integration: build tools
+	$(SUITES) -p $(TESTS_AT_ONCE) -timeout 30m ./suites/identity/... ./suites/hub/... ./suites/deploy/... ./suites/lifecycle/... ./...
 
+# Parts of test-long, each under an hour: what waits in real time, the oldest
+# apiservers, and everything that runs beside other goroutines against the race
+# detector.
+LONG := limits hub oldest race-unit race-hostile race-lifecycle
+
+# SHARD=1/3 is the first, the fourth and so on of the parts.
+SHARD ?= 1/1
 .PHONY: test-long
-test-long: build ## What needs over three minutes alone: streams, attacks and reloads against a race-enabled proxy
-	@# Ten minutes of building the first time, which go test would be silent about.
+test-long: ## What needs longer; SHARD=2/3 is a third of it, test-long-<part> one part
+	@shard=$(SHARD); i=0; for part in $(LONG); do \
+		if [ $$((i % $${shard#*/})) = $$(($${shard%/*} - 1)) ]; then $(MAKE) --no-print-directory test-long-$$part; fi; \
+		i=$$((i + 1)); \
+	done
+
+.PHONY: $(addprefix test-long-,$(LONG))
+test-long-limits: build tools # floods of tokens and keys, for minutes
+	$(SUITES) -timeout 60m -tags long -run '^TestLong' ./suites/identity/...
+test-long-hub: build tools
+	$(SUITES) -timeout 60m -tags long -run '^TestLong' -skip Oldest ./suites/hub/... ./suites/lifecycle/...
+test-long-oldest: build tools # Kubernetes 1.29 as the hub, 1.28 behind the proxy
 	$(TOOLS) kube-apiserver-1.28 kube-apiserver-1.29 >/dev/null
-	cd integration && go test -count=1 -timeout 60m -tags long -run Long ./...
-	cd integration && PROXYAUTH_RACE=1 go test -race -count=1 -timeout 60m ./suites/hostile/... ./suites/lifecycle/...
+	$(SUITES) -timeout 60m -tags long -run '^TestLong.*(Oldest|Targets|Hub)' ./suites/hub/... ./suites/oldkube/...
+test-long-race-unit:
+	CGO_ENABLED=1 go test -race -timeout 60m ./...
+test-long-race-hostile: tools
+	cd integration && CGO_ENABLED=1 PROXYAUTH_RACE=1 go test -race -count=1 -timeout 60m ./suites/hostile/...
+test-long-race-lifecycle: tools
+	cd integration && CGO_ENABLED=1 PROXYAUTH_RACE=1 go test -race -count=1 -timeout 60m ./suites/lifecycle/...
 
 .PHONY: bench
 bench: build ## CPU time a request, against stock reverse_proxy in the same run
-	cd integration && go test -timeout 30m -run '^$$' -bench . -benchtime 1x ./suites/bench/...
+	$(SUITES) -timeout 30m -run '^$$' -bench . -benchtime 1x ./suites/bench/...
 
 .PHONY: lint
 lint: ## gofmt, vet and staticcheck over every module

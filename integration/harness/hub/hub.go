@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/url"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -40,6 +42,8 @@ type Hub struct {
 	Admin kube.Kubectl
 	// Kubeconfig is that of the chart's ServiceAccount.
 	Kubeconfig string
+
+	client onceClient
 }
 
 // Start starts a hub with the CRD and the chart's rights. The values are the
@@ -70,7 +74,8 @@ func (h *Hub) InstallCRD(tb testing.TB, crd string) {
 	h.Admin.MustEstablish(tb, v1.Resource+"."+v1.GroupName)
 	// An established CRD is served a moment later.
 	h.Eventually(tb, "the CRD is served", func() bool {
-		return h.Admin.MustEnd(tb, "get", "--raw", "/apis/"+v1.GroupName+"/v1/"+v1.Resource).ExitCode == 0
+		code, _ := h.request(tb, http.MethodGet, ClustersPath, "", nil)
+		return code == http.StatusOK
 	})
 }
 
@@ -139,26 +144,11 @@ func (h *Hub) ApplyText(tb testing.TB, manifests string) {
 	k.MustRun(tb, "apply", "--server-side", "--force-conflicts", "-f", "-")
 }
 
-// Patch is a merge patch of an object.
-func (h *Hub) Patch(tb testing.TB, namespace, kind, name, patch string) {
-	tb.Helper()
-	h.Admin.MustRun(tb, "patch", "-n", namespace, kind, name, "--type=merge", "-p", patch)
-}
-
-// Delete removes an object and waits until it is gone.
-func (h *Hub) Delete(tb testing.TB, namespace, kind, name string) {
-	tb.Helper()
-	h.Admin.MustRun(tb, "delete", "-n", namespace, kind, name, "--wait")
-}
-
 // Cluster is a ProxyKubeApi as the hub has it.
 func (h *Hub) Cluster(tb testing.TB, namespace, name string) *v1.ProxyKubeApi {
 	tb.Helper()
 	object := new(v1.ProxyKubeApi)
-	text := h.Admin.MustRun(tb, "get", "-n", namespace, v1.Resource, name, "-o", "json").Stdout
-	if err := json.Unmarshal([]byte(text), object); err != nil {
-		tb.Fatal(err)
-	}
+	h.get(tb, objectPath(namespace, v1.Resource, name), object)
 	if object.Status == nil {
 		object.Status = new(v1.ProxyKubeApiStatus)
 	}
@@ -212,11 +202,8 @@ func Message(s *v1.ProxyKubeApiStatus, kind string) string {
 func (h *Hub) Events(tb testing.TB, namespace, name string) []corev1.Event {
 	tb.Helper()
 	var list corev1.EventList
-	text := h.Admin.MustRun(tb, "get", "events", "-n", namespace, "-o", "json",
-		"--field-selector", "involvedObject.kind="+v1.Kind+",involvedObject.name="+name).Stdout
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		tb.Fatal(err)
-	}
+	selector := url.QueryEscape("involvedObject.kind=" + v1.Kind + ",involvedObject.name=" + name)
+	h.get(tb, objectPath(namespace, "events", "")+"?fieldSelector="+selector, &list)
 	return list.Items
 }
 

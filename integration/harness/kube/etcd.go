@@ -2,12 +2,13 @@ package kube
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/process"
@@ -19,10 +20,14 @@ type Etcd struct {
 	// URL is the client URL, without TLS: it listens on 127.0.0.1 only.
 	URL string
 
-	proc *process.Process
-	mu   sync.Mutex
-	next int
+	proc *process.Process // nil for one that another process started
+	user string           // random: other processes may use the same etcd
+	next atomic.Int64
 }
+
+// EtcdVariable names the URL of an etcd that runs already and serves all tests,
+// each apiserver under a prefix of its own: cmd/testrun sets it.
+const EtcdVariable = "PROXYAUTH_TEST_ETCD"
 
 // startAttempts is how often a server is started anew when another process
 // took its port between the choice and the listen.
@@ -31,10 +36,15 @@ const startAttempts = 5
 // startTimeout bounds one attempt; loaded machines are slow.
 const startTimeout = 90 * time.Second
 
-// StartEtcd starts etcd with its data below dir.
+// StartEtcd starts etcd with its data below dir, or takes the one that
+// EtcdVariable names.
 func StartEtcd(ctx context.Context, dir string) (*Etcd, error) { return startEtcdIn(ctx, dir, nil) }
 
 func startEtcdIn(ctx context.Context, dir string, ns *process.Namespaces) (*Etcd, error) {
+	// A node's namespaces do not reach the etcd outside.
+	if url := os.Getenv(EtcdVariable); url != "" && ns == nil {
+		return &Etcd{URL: url, user: rand.Text()}, nil
+	}
 	binary, err := realtools.Path(ctx, realtools.Etcd, nil)
 	if err != nil {
 		return nil, err
@@ -76,7 +86,7 @@ func startEtcd(ctx context.Context, binary, dir string, ns *process.Namespaces) 
 	if err != nil {
 		return nil, nil, err
 	}
-	e := &Etcd{URL: clientURL, proc: proc}
+	e := &Etcd{URL: clientURL, proc: proc, user: rand.Text()}
 	plain := &http.Client{Transport: &http.Transport{DialContext: ns.DialContext}}
 	defer plain.CloseIdleConnections()
 	return e, proc, poll(ctx, proc, func(ctx context.Context) error {
@@ -84,16 +94,16 @@ func startEtcd(ctx context.Context, binary, dir string, ns *process.Namespaces) 
 	})
 }
 
-// Stop ends etcd. Stop the apiservers first: they wait for it.
-func (e *Etcd) Stop() { e.proc.Stop(5 * time.Second) }
+// Stop ends etcd, unless it serves other processes too. Stop the apiservers
+// first: they wait for it.
+func (e *Etcd) Stop() {
+	if e.proc != nil {
+		e.proc.Stop(5 * time.Second)
+	}
+}
 
-// PID is the process id.
-func (e *Etcd) PID() int { return e.proc.PID() }
-
-// prefix is a part of etcd that no other apiserver of this Etcd uses.
+// prefix is a part of etcd that no other apiserver uses, of this process or of
+// another one that runs meanwhile.
 func (e *Etcd) prefix() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.next++
-	return fmt.Sprintf("/registry-%d", e.next)
+	return fmt.Sprintf("/registry-%s-%d", e.user, e.next.Add(1))
 }

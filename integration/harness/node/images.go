@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/proxy"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/realtools"
 )
 
@@ -49,22 +50,21 @@ func (n *Node) ownImages(ctx context.Context) ([]Image, error) {
 	}, nil
 }
 
-// ProxyImage builds the product into dir and returns its image, laid out as
-// xcaddy/Containerfile says, with the system roots left out: there is no way
-// from a node to a public server.
-func ProxyImage(ctx context.Context, dir, name string) (Image, error) {
-	root, err := realtools.RepoRoot()
+// ProxyImage is the image of the product, laid out as xcaddy/Containerfile says,
+// with the system roots left out: there is no way from a node to a public
+// server.
+func ProxyImage(ctx context.Context, name string) (Image, error) {
+	binary, err := proxy.Binary(ctx) // without cgo, so that it needs no libraries
 	if err != nil {
 		return Image{}, err
 	}
-	binary := filepath.Join(dir, "caddy")
 	return Image{
 		Name: name, Files: map[string]string{"/usr/bin/caddy": binary},
 		Folders: []string{"/data", "/run/proxyauth"}, User: "65532:65532", WorkingDir: "/",
 		Env:        []string{"PATH=/usr/bin", "HOME=/data", "XDG_CONFIG_HOME=/data/config", "XDG_DATA_HOME=/data/data"},
 		Entrypoint: []string{"/usr/bin/caddy"},
 		Cmd:        []string{"run", "--config", "/etc/caddy/Caddyfile", "--adapter", "caddyfile"},
-	}, BuildStatic(ctx, root, "./xcaddy", binary)
+	}, nil
 }
 
 // buildFetch builds the program fetch and returns its path.

@@ -79,7 +79,7 @@ func (n *Node) LoadImage(tb testing.TB, image Image) {
 // LoadProxy builds the product and gives its image to the node.
 func (n *Node) LoadProxy(tb testing.TB, name string) {
 	tb.Helper()
-	image, err := ProxyImage(tb.Context(), tb.TempDir(), name)
+	image, err := ProxyImage(tb.Context(), name)
 	if err != nil {
 		tb.Fatal(err)
 	}

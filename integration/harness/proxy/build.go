@@ -21,6 +21,9 @@ var (
 	buildErr  error
 )
 
+// BinaryVariable names a program to test in place of one built here.
+const BinaryVariable = "PROXYAUTH_BINARY"
+
 // Binary is the program under test.
 func Binary(ctx context.Context) (string, error) {
 	buildOnce.Do(func() { binary, buildErr = buildBinary(ctx) })
@@ -31,7 +34,7 @@ func Binary(ctx context.Context) (string, error) {
 // last time and does nothing when it is current, and takes a link to a copy of
 // its own: another test run may build another state of the sources meanwhile.
 func buildBinary(ctx context.Context) (string, error) {
-	if file := os.Getenv("PROXYAUTH_BINARY"); file != "" {
+	if file := os.Getenv(BinaryVariable); file != "" {
 		return filepath.Abs(file)
 	}
 	root, err := realtools.RepoRoot()

@@ -6,18 +6,18 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/gobuild"
 )
 
 // built remembers paths within this process: a test asks for kubectl often.
@@ -128,12 +128,14 @@ func compile(ctx context.Context, plans []*plan, progress io.Writer) error {
 	defer os.RemoveAll(tmp)
 	// No -trimpath here: GOFLAGS has it or not, as for all other builds of the
 	// caller, so that the Go build cache holds one copy of each package.
-	flags := []string{"-buildvcs=false", "-ldflags", plans[0].ldflags}
-	packages := make([]string, len(plans))
-	for i, p := range plans {
-		packages[i] = p.Package
+	build := gobuild.Build{
+		Name: names, Dir: plans[0].dir, Flags: []string{"-buildvcs=false", "-ldflags", plans[0].ldflags},
+		Output: tmp + "/", Progress: progress,
 	}
-	if err := goBuild(ctx, plans[0].dir, flags, tmp, packages, names, progress); err != nil {
+	for _, p := range plans {
+		build.Packages = append(build.Packages, p.Package)
+	}
+	if err := build.Run(ctx); err != nil {
 		return fmt.Errorf("building %s: %w", names, err)
 	}
 	for _, p := range plans {
@@ -169,12 +171,14 @@ func describe(plans []*plan) string {
 	return names.String()
 }
 
-func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOWORK=off", "PWD="+dir)
-	// A group of its own: compilers are children of go, and end with it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	return cmd
+// lines lets several builds write lines to the same writer.
+type lines struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to.Write(b)
 }

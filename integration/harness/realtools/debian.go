@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/gobuild"
 )
 
 // DebianPackage is what a test needs and the Go module proxy does not have.
@@ -57,7 +59,7 @@ func Debian(ctx context.Context, progress io.Writer, packages ...DebianPackage) 
 	}
 	start := time.Now()
 	fmt.Fprintf(progress, "installing the packages %s\n", strings.Join(names, ", "))
-	stop := every(progressInterval, func() {
+	stop := gobuild.Every(gobuild.Interval, func() {
 		fmt.Fprintf(progress, "installing packages ... %s\n", time.Since(start).Round(time.Second))
 	})
 	defer stop()

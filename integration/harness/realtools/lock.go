@@ -7,10 +7,12 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/gobuild"
 )
 
 // lock takes an exclusive lock on a file, between processes and within this
-// one, and tells waiting every progressInterval how long it has waited.
+// one, and tells waiting each gobuild.Interval how long it has waited.
 func lock(ctx context.Context, path string, waiting func(time.Duration)) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -27,7 +29,7 @@ func lock(ctx context.Context, path string, waiting func(time.Duration)) (unlock
 			f.Close()
 			return nil, fmt.Errorf("taking the build lock: %w", err)
 		}
-		if time.Since(last) >= progressInterval {
+		if time.Since(last) >= gobuild.Interval {
 			last = time.Now()
 			waiting(time.Since(start).Round(time.Second))
 		}

@@ -113,21 +113,6 @@ func TestFailedBuildLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestCounter(t *testing.T) {
-	c := &counter{of: map[string]bool{"a": true, "b/c": true, "d": true, "e": true}}
-	for _, part := range []string{"a\nb", "/c\n# x\nx.go:1: wr", "ong\nnot/stale\n", "d"} {
-		if _, err := c.Write([]byte(part)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := c.share(); got != "2 of 4 packages (50%)" {
-		t.Errorf("share %q", got)
-	}
-	if got := c.rest.String(); got != "# x\nx.go:1: wrong\nnot/stale\n" {
-		t.Errorf("the rest is %q", got)
-	}
-}
-
 func TestTrimMajor(t *testing.T) {
 	for pkg, want := range map[string]string{"go.etcd.io/etcd/server/v3": "go.etcd.io/etcd/server", "k8s.io/kubernetes/cmd/kubectl": "k8s.io/kubernetes/cmd/kubectl", "a/v": "a/v", "a/vim": "a/vim"} {
 		if got := trimMajor(pkg); got != want {

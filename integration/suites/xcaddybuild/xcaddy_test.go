@@ -69,9 +69,8 @@ func TestXCaddy(t *testing.T) {
 // the module proxy only what that lacks: xcaddy looks at more go.mod files than
 // other builds here do. A second run needs no network.
 //
-// It builds without -trimpath, unlike xcaddy does by default, so that packages
-// which go build compiled before need not be compiled again. That changes nothing
-// in what is built in.
+// xcaddy builds with -trimpath, as make build does: packages which that compiled
+// before need not be compiled again.
 func environment(t *testing.T) []string {
 	t.Helper()
 	cache := strings.TrimSpace(run(t, nil, "go", "env", "GOMODCACHE"))
@@ -81,7 +80,7 @@ func environment(t *testing.T) []string {
 		// The temporary module has no go.sum, and the checksums of what is in
 		// the cache were verified when it came there.
 		"GOSUMDB=off", "GOFLAGS=-mod=mod", "GOTOOLCHAIN=local", "GOWORK=off",
-		"CGO_ENABLED=0", "XCADDY_GO_BUILD_FLAGS=-tags nobadger,nomysql,nopgx",
+		"CGO_ENABLED=0",
 	)
 }
 

@@ -99,6 +99,8 @@ func (w *world) closes(t *testing.T) {
 			t.Errorf("%s: %q", tt.patch, r.Status.Message)
 		}
 		w.hub.Patch(t, mine, v1.Resource, "closing", open)
+		// The status follows the traffic: the next wait must not see this one's.
+		w.hub.WaitReady(t, mine, "closing", "True/Serving")
 		w.answers(t, "closing", http.StatusCreated)
 	}
 }
