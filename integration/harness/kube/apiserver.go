@@ -14,8 +14,10 @@ import (
 	"strings"
 	"time"
 
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/jsonlines"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/pki"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/process"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/realtools"
@@ -32,7 +34,7 @@ type APIServer struct {
 	Kubeconfig string
 
 	dir     string
-	audit   string
+	audit   *jsonlines.File[auditv1.Event]
 	admin   *pki.KeyPair
 	ownEtcd *Etcd
 	binary  string
@@ -99,7 +101,7 @@ func startAPIServer(ctx context.Context, binary, dir string, o Options) (*APISer
 		}
 		a := &APIServer{
 			Host: net.JoinHostPort(o.address(), strconv.Itoa(port)), PKI: o.PKI, Kubeconfig: l.kubeconfig,
-			dir: l.dir, audit: l.audit, admin: admin, binary: binary,
+			dir: l.dir, audit: jsonlines.Open[auditv1.Event](l.audit), admin: admin, binary: binary,
 			args: append(append([]string{
 				"--secure-port=" + strconv.Itoa(port),
 				"--etcd-servers=" + o.Etcd.URL, "--etcd-prefix=" + prefix,

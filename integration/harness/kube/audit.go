@@ -1,11 +1,8 @@
 package kube
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"time"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -13,24 +10,7 @@ import (
 
 // AuditEvents is every event so far, oldest first. A watch or an upgrade has
 // two: ResponseStarted and, at its end, ResponseComplete.
-func (a *APIServer) AuditEvents() ([]auditv1.Event, error) {
-	b, err := os.ReadFile(a.audit)
-	if err != nil {
-		return nil, fmt.Errorf("reading the audit log: %w", err)
-	}
-	var events []auditv1.Event
-	for line := range bytes.Lines(b) {
-		if !bytes.HasSuffix(line, []byte("\n")) {
-			break // still being written
-		}
-		var e auditv1.Event
-		if err := json.Unmarshal(line, &e); err != nil {
-			return nil, fmt.Errorf("reading the audit log: %w", err)
-		}
-		events = append(events, e)
-	}
-	return events, nil
-}
+func (a *APIServer) AuditEvents() ([]auditv1.Event, error) { return a.audit.All() }
 
 // WaitAudit returns the events that match, as soon as there is one. The event
 // of a request is written just after its answer, so looking once is a race.

@@ -1,10 +1,8 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -28,27 +26,7 @@ func (e Entry) Text(field string) string {
 }
 
 // Log is every line of the log so far.
-func (p *Proxy) Log() ([]Entry, error) {
-	b, err := os.ReadFile(p.placeholders["log"])
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the log: %w", err)
-	}
-	var entries []Entry
-	for line := range bytes.Lines(b) {
-		if !bytes.HasSuffix(line, []byte("\n")) {
-			break // still being written
-		}
-		var e Entry
-		if err := json.Unmarshal(line, &e); err != nil {
-			return nil, fmt.Errorf("reading the log: %w: %q", err, line)
-		}
-		entries = append(entries, e)
-	}
-	return entries, nil
-}
+func (p *Proxy) Log() ([]Entry, error) { return p.log.All() }
 
 // AuditLogger is the logger of the audit lines (SIG-2).
 const AuditLogger = "proxyauth.audit"

@@ -50,9 +50,15 @@ func (p *Proxy) end() (code int, err error) {
 	if socket, ok := strings.CutPrefix(p.Admin, "unix/"); ok {
 		os.RemoveAll(filepath.Dir(socket))
 	}
-	for _, sign := range []string{"WARNING: DATA RACE", "panic: ", "fatal error: "} {
-		if strings.Contains(p.Output(), sign) {
-			err = errors.Join(err, fmt.Errorf("the proxy wrote %q:\n%s", sign, p.Output()))
+	output := p.Output()
+	known, listErr := knownRaces(racesFile)
+	err = errors.Join(err, listErr)
+	for _, report := range unknownRaces(output, known) {
+		err = errors.Join(err, fmt.Errorf("the proxy wrote a race report that races.txt does not list:\n%s", report))
+	}
+	for _, sign := range []string{"panic: ", "fatal error: "} {
+		if strings.Contains(output, sign) {
+			err = errors.Join(err, fmt.Errorf("the proxy wrote %q:\n%s", sign, output))
 		}
 	}
 	return code, err

@@ -1,4 +1,4 @@
-package cluster
+package node
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/node"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/node/streamtest"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/oidc"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/pki"
@@ -16,9 +17,9 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
-// TestDeployment leads one installation through its life.
-func TestDeployment(t *testing.T) {
-	i := prepare(t)
+// testCharts leads one installation through its life.
+func testCharts(t *testing.T, n *node.Node) {
+	i := prepare(t, n)
 	streamtest.Apply(t, i.node)
 	for _, step := range []struct {
 		name string

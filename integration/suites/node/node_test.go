@@ -1,8 +1,7 @@
-package node_test
+package node
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/kube"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/node"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/node/streamtest"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/realtools"
 )
 
 // workload is a Deployment behind a Service and a headless one, a pod to ask
@@ -78,13 +78,17 @@ spec:
   containers: [{name: main, image: "busybox:test", imagePullPolicy: Never, command: [sleep, "1000000"]}]
 `
 
+// TestNode runs all that needs a node on one, and looks for what that leaves on
+// the machine.
 func TestNode(t *testing.T) {
 	before := observe(t)
 	var inside machine
 	t.Run("running", func(t *testing.T) {
 		n := node.Start(t, node.Options{})
-		testNode(t, n)
+		t.Run("node", func(t *testing.T) { testNode(t, n) })
 		inside = observeNode(t, n)
+		t.Run("streams", func(t *testing.T) { testStreams(t, n) })
+		t.Run("charts", func(t *testing.T) { testCharts(t, n) })
 	})
 	if len(inside.processes) == 0 {
 		return // skipped, or not started
@@ -129,6 +133,7 @@ func testNode(t *testing.T, n *node.Node) {
 			t.Errorf("helm list: %+v", r)
 		}
 	})
+	k.MustRun(t, "scale", "deployment/web", "--replicas=1") // room for what follows
 }
 
 // testSuspend checks that a node lives through an apiserver that is down, and
@@ -191,12 +196,12 @@ func testServices(t *testing.T, k kube.Kubectl) {
 // user with nothing allowed, call the apiserver with the token that it was
 // given.
 func testServiceAccount(t *testing.T, n *node.Node) {
-	wd, err := os.Getwd()
+	root, err := realtools.RepoRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
 	binary := filepath.Join(t.TempDir(), "fetch")
-	if err := node.BuildStatic(t.Context(), wd, "./fetch", binary); err != nil {
+	if err := node.BuildStatic(t.Context(), filepath.Join(root, "integration"), "./harness/node/fetch", binary); err != nil {
 		t.Fatal(err)
 	}
 	n.LoadImage(t, node.Image{

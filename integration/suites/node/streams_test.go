@@ -1,4 +1,4 @@
-package streams
+package node
 
 import (
 	"fmt"
@@ -17,14 +17,8 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
-const (
-	ns     = "team-a"
-	prefix = "proxyauth:"
-)
-
-// TestRELAY2Streams runs kubectl's streaming commands through the proxy.
-func TestRELAY2Streams(t *testing.T) {
-	n := node.Start(t, node.Options{})
+// testStreams runs kubectl's streaming commands through the proxy (RELAY-2).
+func testStreams(t *testing.T, n *node.Node) {
 	idp := startProvider(t, n)
 	px := startProxy(t, n, idp)
 	streamtest.Apply(t, n)
@@ -40,13 +34,13 @@ func TestRELAY2Streams(t *testing.T) {
 		k    kube.Kubectl
 		user string
 	}{
-		{"FrontProxy", px.Kubectl(t, ns, "front", idp.Token(oidc.Alice, nil)), prefix + oidc.Alice},
-		{"Passthrough", px.Kubectl(t, ns, "pass", token), account},
+		{"FrontProxy", px.Kubectl(t, tenant, "front", idp.Token(oidc.Alice, nil)), prefix + oidc.Alice},
+		{"Passthrough", px.Kubectl(t, tenant, "pass", token), account},
 	} {
 		t.Run(mode.name, func(t *testing.T) { streamtest.Run(t, n, mode.k, mode.user) })
 	}
 	t.Run("refused", func(t *testing.T) { testRefused(t, px, idp) })
-	t.Run("volume", func(t *testing.T) { testVolume(t, px, px.Kubectl(t, ns, "front", idp.Token(oidc.Alice, nil))) })
+	t.Run("volume", func(t *testing.T) { testVolume(t, px, px.Kubectl(t, tenant, "front", idp.Token(oidc.Alice, nil))) })
 }
 
 // startProvider starts an identity provider that the node can reach.
@@ -68,18 +62,18 @@ func startProvider(t *testing.T, n *node.Node) *oidc.Provider {
 func startProxy(t *testing.T, n *node.Node, idp *oidc.Provider) *proxy.Proxy {
 	t.Helper()
 	api := n.API
-	front := proxy.FrontProxyCluster(ns, "front", api.URL, api.PKI.ServerCA, prefix, proxy.Authenticator(idp))
-	pass := proxy.Cluster(ns, "pass", api.URL, api.PKI.ServerCA)
+	front := proxy.FrontProxyCluster(tenant, "front", api.URL, api.PKI.ServerCA, prefix, proxy.Authenticator(idp))
+	pass := proxy.Cluster(tenant, "pass", api.URL, api.PKI.ServerCA)
 	pass.Spec.AuthConfig = &v1.AuthConfig{DisableValidation: true}
 	px := proxy.Start(t, proxy.Options{
 		Namespaces: n.Namespaces,
 		Manifests: map[string]string{
-			"front.yaml": proxy.Manifests(front, proxy.FrontProxySecret(ns, "front", api.URL, pki.Must(api.FrontProxy()))),
+			"front.yaml": proxy.Manifests(front, proxy.FrontProxySecret(tenant, "front", api.URL, pki.Must(api.FrontProxy()))),
 			"pass.yaml":  proxy.Manifests(pass),
 		},
 	})
-	px.MustServe(t, ns, "front")
-	px.MustServe(t, ns, "pass")
+	px.MustServe(t, tenant, "front")
+	px.MustServe(t, tenant, "pass")
 	return px
 }
 
@@ -87,7 +81,7 @@ func startProxy(t *testing.T, n *node.Node, idp *oidc.Provider) *proxy.Proxy {
 func testRefused(t *testing.T, px *proxy.Proxy, idp *oidc.Provider) {
 	for _, p := range streamtest.Protocols {
 		t.Run(p.Name, func(t *testing.T) {
-			k := p.With(px.Kubectl(t, ns, "front", idp.Token(oidc.Elodie, nil)))
+			k := p.With(px.Kubectl(t, tenant, "front", idp.Token(oidc.Elodie, nil)))
 			r := k.MustEnd(t, "exec", streamtest.Pod, "--", "true")
 			if r.ExitCode != 1 || !strings.Contains(r.Stderr, `"proxyauth:élodie" cannot`) {
 				t.Errorf("%+v", r)

@@ -1,4 +1,4 @@
-package cluster
+package node
 
 import (
 	"encoding/json"
@@ -45,10 +45,9 @@ type installation struct {
 	serving *pki.CA
 }
 
-// prepare starts the node and puts on it what the charts do not bring.
-func prepare(t *testing.T) *installation {
+// prepare puts on the node what the charts do not bring.
+func prepare(t *testing.T, n *node.Node) *installation {
 	t.Helper()
-	n := node.Start(t, node.Options{})
 	i := &installation{Hub: &hub.Hub{APIServer: n.API, Admin: n.Kubectl(t)}, node: n, serving: pki.MustCA("serving-ca")}
 	if err := n.Namespaces.Do(func() (err error) {
 		// Pods reach the node's address, not its 127.0.0.1.
