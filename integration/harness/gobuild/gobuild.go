@@ -40,7 +40,7 @@ func (b *Build) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	compiled := &counter{of: stale}
+	compiled := &counter{of: stale, programs: len(b.Packages)}
 	cmd := b.command(ctx, "build", "-v", "-o", b.Output)
 	cmd.Stdout, cmd.Stderr = compiled, compiled
 	start := time.Now()
@@ -87,7 +87,8 @@ func (b *Build) command(ctx context.Context, args ...string) *exec.Cmd {
 // counter counts the lines of go build -v that name a package, and keeps the
 // others, which are errors.
 type counter struct {
-	of map[string]bool
+	of       map[string]bool
+	programs int // among them, whose compilation is soon done and whose link is not
 
 	mu   sync.Mutex
 	done int
@@ -117,7 +118,7 @@ func (c *counter) Write(b []byte) (int, error) {
 func (c *counter) share() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.done >= len(c.of) {
+	if c.done >= len(c.of)-c.programs {
 		return "linking"
 	}
 	return fmt.Sprintf("%d of %d packages (%d%%)", c.done, len(c.of), 100*c.done/len(c.of))
