@@ -148,7 +148,7 @@ func (h *Hub) ApplyText(tb testing.TB, manifests string) {
 func (h *Hub) Cluster(tb testing.TB, namespace, name string) *v1.ProxyKubeApi {
 	tb.Helper()
 	object := new(v1.ProxyKubeApi)
-	h.get(tb, objectPath(namespace, v1.Resource, name), object)
+	h.Get(tb, objectPath(namespace, v1.Resource, name), object)
 	if object.Status == nil {
 		object.Status = new(v1.ProxyKubeApiStatus)
 	}
@@ -203,7 +203,7 @@ func (h *Hub) Events(tb testing.TB, namespace, name string) []corev1.Event {
 	tb.Helper()
 	var list corev1.EventList
 	selector := url.QueryEscape("involvedObject.kind=" + v1.Kind + ",involvedObject.name=" + name)
-	h.get(tb, objectPath(namespace, "events", "")+"?fieldSelector="+selector, &list)
+	h.Get(tb, objectPath(namespace, "events", "")+"?fieldSelector="+selector, &list)
 	return list.Items
 }
 
@@ -270,7 +270,7 @@ func Eventually(tb testing.TB, what string, within time.Duration, holds func() b
 		if time.Since(start) > within {
 			tb.Fatalf("not within %v: %s", within, what)
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(25 * time.Millisecond)
 	}
 	return time.Since(start)
 }

@@ -61,7 +61,8 @@ func (h *Hub) must(tb testing.TB, method, path, contentType string, body []byte)
 	return answer
 }
 
-func (h *Hub) get(tb testing.TB, path string, into any) {
+// Get decodes the object or list at a path of the hub, which has to be there.
+func (h *Hub) Get(tb testing.TB, path string, into any) {
 	tb.Helper()
 	if err := json.Unmarshal(h.must(tb, http.MethodGet, path, "", nil), into); err != nil {
 		tb.Fatalf("GET %s: %v", path, err)

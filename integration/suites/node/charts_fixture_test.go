@@ -1,7 +1,6 @@
 package node
 
 import (
-	"encoding/json"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -123,7 +122,7 @@ func (i *installation) rolledOut(t *testing.T, replicas int) {
 func (i *installation) pods(t *testing.T) []corev1.Pod {
 	t.Helper()
 	var list corev1.PodList
-	i.get(t, &list, "pods", "--selector=app.kubernetes.io/instance="+release)
+	i.get(t, &list, "/api/v1", "pods?labelSelector=app.kubernetes.io/instance="+release)
 	return list.Items
 }
 
@@ -137,17 +136,14 @@ func ready(p *corev1.Pod) bool {
 func (i *installation) pod(t *testing.T, name string) *corev1.Pod {
 	t.Helper()
 	p := &corev1.Pod{}
-	i.get(t, p, "pod", name)
+	i.get(t, p, "/api/v1", "pods/"+name)
 	return p
 }
 
-// get decodes what kubectl gets in the proxy's namespace.
-func (i *installation) get(t *testing.T, into any, what ...string) {
+// get decodes an object or a list of the proxy's namespace.
+func (i *installation) get(t *testing.T, into any, group, what string) {
 	t.Helper()
-	args := append([]string{"get", "-n", namespace, "-o", "json"}, what...)
-	if err := json.Unmarshal([]byte(i.Admin.MustRun(t, args...).Stdout), into); err != nil {
-		t.Fatalf("kubectl %q: %v", args, err)
-	}
+	i.Get(t, group+"/namespaces/"+namespace+"/"+what, into)
 }
 
 // holder is the identity in the Lease of the release: <pod>_<process>.
@@ -160,7 +156,7 @@ func (i *installation) holder(t *testing.T) string {
 func (i *installation) holderOf(t *testing.T, lease string) string {
 	t.Helper()
 	var list coordinationv1.LeaseList
-	i.get(t, &list, "leases", "--field-selector=metadata.name="+lease)
+	i.get(t, &list, "/apis/coordination.k8s.io/v1", "leases?fieldSelector=metadata.name="+lease)
 	if len(list.Items) != 1 || list.Items[0].Spec.HolderIdentity == nil {
 		return ""
 	}
@@ -184,6 +180,6 @@ func (i *installation) leader(t *testing.T, other string) (holder, pod string) {
 func (i *installation) serviceAddress(t *testing.T) string {
 	t.Helper()
 	var service corev1.Service
-	i.get(t, &service, "service", release)
+	i.get(t, &service, "/api/v1", "services/"+release)
 	return net.JoinHostPort(service.Spec.ClusterIP, "443")
 }

@@ -74,7 +74,7 @@ func (i *installation) testInstall(t *testing.T) {
 func (i *installation) endpoints(t *testing.T) (ready int) {
 	t.Helper()
 	var list discoveryv1.EndpointSliceList
-	i.get(t, &list, "endpointslices", "--selector="+discoveryv1.LabelServiceName+"="+release)
+	i.get(t, &list, "/apis/discovery.k8s.io/v1", "endpointslices?labelSelector="+discoveryv1.LabelServiceName+"="+release)
 	for _, slice := range list.Items {
 		for _, endpoint := range slice.Endpoints {
 			if endpoint.Conditions.Ready != nil && *endpoint.Conditions.Ready {
