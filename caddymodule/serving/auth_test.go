@@ -61,6 +61,7 @@ func TestAuthRetires(t *testing.T) {
 			t.Error("closed while a request may use it")
 		}
 		time.Sleep(2 * time.Second)
+		synctest.Wait() // until the timer's function has ended
 		if !dropped.closed || kept.closed {
 			t.Errorf("closed: dropped %t, kept %t", dropped.closed, kept.closed)
 		}
