@@ -12,12 +12,12 @@ import (
 // Connections are the open connections of clients, of all configurations of
 // this process.
 //
-// Caddy waits for the servers of an earlier configuration only as long as its
-// grace period, counted from the reload. A stream that outlived it has left the
-// registry of streams when its last event was read; the bytes that tell the
-// client that it is complete are written after that, by the server alone. The
-// end of the connection, which every server that is stopping brings about, is
-// the first sign that they are out.
+// Caddy waits for the servers of an earlier configuration only for its grace
+// period, counted from the reload. So the end of the process must wait itself for
+// streams that outlived a reload. A stream leaves the registry of streams when its
+// last event was read. The server then still writes the bytes that tell the client
+// that the stream is complete. The first sign that these bytes are sent is the end
+// of the connection, which every server that is stopping closes.
 type Connections struct {
 	count drain.Counter
 

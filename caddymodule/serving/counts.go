@@ -13,11 +13,11 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
-// requestCounts counts the requests of one object by status code. Its clusters
-// share it, and clusterCollector tells those of the clusters in force: what a
-// request counts that outlives its object goes with the object. In a registry
-// of series such a request would make one anew, for ever, and whoever may create
-// objects could make any number of them. The zero value is ready for use.
+// requestCounts counts the requests of one object by status code. All versions of
+// the cluster share it, and clusterCollector reports the counts of the clusters in
+// force. So the counts go with the object, also those of a request that ends after
+// its object. A registry of series would keep such a series for ever, and the
+// authors of objects could make any number of them. The zero value is ready for use.
 type requestCounts struct {
 	// byCode holds an *atomic.Uint64 for each status code.
 	byCode sync.Map

@@ -128,7 +128,7 @@ func (g *Gate[V]) start(check func(context.Context) V) {
 	}()
 }
 
-// Observe takes in the verdict of a probe, whoever made it. After a refusal only
+// Observe takes in the verdict of a probe that ran on schedule. After a refusal only
 // a verdict that passes opens the gate, and an inconclusive verdict does not
 // close a gate that has passed (TRUST-4).
 func (g *Gate[V]) Observe(v V) {
