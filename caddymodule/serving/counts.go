@@ -38,8 +38,8 @@ func (rt *Runtime) requestsOf(spec *k8swatch.Cluster, old *Cluster) *requestCoun
 }
 
 // CountRequest counts an answer; c is the cluster that served the request, nil
-// for none. One that is gone by now, in favour of another of its name perhaps,
-// counts as unknown.
+// for none. A cluster that is gone by now, perhaps replaced by another object of its
+// name, counts as unknown.
 func (rt *Runtime) CountRequest(c *Cluster, code int, elapsed time.Duration) {
 	counts := &rt.process.unknown
 	if c != nil {

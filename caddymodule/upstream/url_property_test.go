@@ -12,7 +12,7 @@ import (
 )
 
 // URL-3: whatever bytes the path and query have, they reach the request line
-// unchanged behind the base path, and the host is never anybody else's.
+// unchanged behind the base path, and the host is always that of the target.
 func TestSetURLIsByteForByte(t *testing.T) {
 	target := k8swatch.Target{Host: "up.example.test:6443"}
 	// A byte that net/http would refuse or cut at never reaches the handler.

@@ -43,7 +43,7 @@ func (f *fixture) compare(b *testing.B, protocol string) {
 	}
 	for round := range *rounds {
 		for i := range loads {
-			// Whoever comes first in a round differs from round to round.
+			// Another server comes first in each round.
 			l := loads[(i+round)%len(loads)]
 			samples[l.server] = append(samples[l.server], l.measure(b, *perRound))
 		}

@@ -20,7 +20,7 @@ import (
 
 type object map[string]any
 
-// Claims as the vendors document them, of somebody whom the manifest lets in.
+// Claims as the vendors document them, of a user that the manifest lets in.
 var (
 	kanidmClaims = object{
 		"iss": "https://idm.example.com/oauth2/openid/staging", "aud": "staging", "azp": "staging",

@@ -1,7 +1,6 @@
-// Package hostile holds the tests of what a client, a token or an apiserver
-// may send to the proxy although it should not: smuggled and misspelt header
-// lines, forged tokens, paths in every spelling, protocol switches that nobody
-// asked for, bodies that never come.
+// Package hostile sends the proxy what a client or an apiserver should not send:
+// smuggled and misspelt header lines, forged tokens, paths in every spelling,
+// protocol switches without a request, bodies that never come.
 //
 // They run the program as operators do, between bytes of the tests' own choice
 // on both sides: rawclient in front, rawserver behind. One proxy with one

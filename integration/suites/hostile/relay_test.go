@@ -16,10 +16,10 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/rawserver"
 )
 
-// forging is what an apiserver sends after a switch that nobody may see.
+// forging is what an apiserver sends after a switch. No client may see it.
 const forging = "forged by the apiserver"
 
-// RELAY-4: a 101 that nobody asked for is a 502, over HTTP/1.1.
+// RELAY-4: a 101 without an upgrade request is a 502, over HTTP/1.1.
 func TestRELAY4UnaskedSwitch(t *testing.T) {
 	for _, cluster := range []string{fpH1, ptH1} {
 		for name, head := range map[string]string{

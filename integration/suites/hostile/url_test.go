@@ -128,8 +128,8 @@ func TestURL1Spellings(t *testing.T) {
 					w := way{px: px, protocol: protocol, up: shared.ups[fpH2]}
 					w.refused(t, c, http.StatusNotFound, "no such cluster")
 				}
-				// Behind the matcher of the examples it is no cluster either,
-				// whoever answers.
+				// Behind the matcher of the examples it is no cluster either: the
+				// proxy or Caddy answers.
 				w := way{px: shared.px, protocol: protocol, up: shared.ups[fpH2]}
 				if a := w.do(t, call{target: target}.asAlice()); a.Code != http.StatusNotFound && a.Body != "" {
 					t.Errorf("with the matcher: code %d: %s", a.Code, a.Body)
@@ -311,8 +311,8 @@ func TestURL4DotSegments(t *testing.T) {
 			if w.protocol == h1 {
 				wantStatus(t, upgradeTo(t, px, call{cluster: w.cluster, path: rest}.asAlice(), "websocket"), http.StatusBadRequest, "path has a dot segment")
 			}
-			// Caddy's matcher sees the cleaned path: it may belong to nobody
-			// then, but never to the cluster.
+			// Caddy's matcher sees the cleaned path. That may lead to no site, but
+			// never to the cluster.
 			behind := w
 			behind.px = shared.px
 			if a := behind.do(t, call{path: rest}.asAlice()); a.Code != http.StatusBadRequest && a.Body != "" {

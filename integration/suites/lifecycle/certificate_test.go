@@ -32,8 +32,8 @@ const realWatch = "/api/v1/namespaces/default/configmaps?watch=1"
 
 var clientAuth = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 
-// renewal is how soon new connections bear a renewed certificate (CERT-8:
-// within seconds).
+// renewal is how soon new connections have a renewed certificate (CERT-8: within
+// seconds).
 const renewal = 5 * time.Second
 
 // load sends requests from many clients at once until it is stopped.
@@ -104,8 +104,8 @@ func (l *load) more(t *testing.T, n int64) {
 }
 
 // CERT-8, TLS-01: the certificate is renewed under 100 concurrent requests.
-// None fails, new requests and new upgrades bear the new serial within seconds,
-// then none bears the old one, and streams go on.
+// No request fails. New requests and new upgrades have the new serial within
+// seconds, then none has the old one, and streams go on.
 func TestTLS01(t *testing.T) {
 	t.Parallel()
 	up := upstream(t)
@@ -201,7 +201,7 @@ func TestCERT8RealApiserver(t *testing.T) {
 			return u != nil && u.ClientCertNotAfter != nil && u.ClientCertNotAfter.Time.Equal(renewed.Certificate.NotAfter)
 		})
 		if n == 0 {
-			// From now on the apiserver refuses whatever still bears the first.
+			// From now on the apiserver refuses every request with the first.
 			l.pause.Store(int64(time.Second))
 			time.Sleep(time.Until(first.Certificate.NotAfter.Add(time.Second)))
 			l.pause.Store(0)

@@ -99,8 +99,8 @@ func TestNothingCrossesBetweenApiservers(t *testing.T) {
 }
 
 // The same at the level of certificates: six clusters, two of them at one
-// apiserver, each with a certificate of its own. No request bears a serial
-// number, an identity or a target that is another cluster's.
+// apiserver, each with a certificate of its own. No request has the
+// serial number, the identity or the target of another cluster.
 func TestNoCertificateCrosses(t *testing.T) {
 	t.Parallel()
 	ups := []*rawserver.Server{upstream(t), upstream(t), upstream(t)}

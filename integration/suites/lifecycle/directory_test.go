@@ -77,7 +77,7 @@ func TestCONF6(t *testing.T) {
 	})
 	t.Run("mv to another name", func(t *testing.T) {
 		must(t, os.Rename(path("a.yaml"), path("z.yaml")))
-		// Nobody can tell from outside when that counts: the next change is
+		// From outside one cannot see when that counts. So the next change is
 		// one of the new file.
 		must(t, os.WriteFile(path("z.yaml"), []byte(manifest("cluster-a", up, 1, prefix("z:"))), 0o644))
 		changed.count(t, px, "cluster-a", 200, `"z:alice"`)

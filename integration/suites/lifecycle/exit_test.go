@@ -142,7 +142,7 @@ func TestSTREAM2(t *testing.T) {
 		unready.Round(time.Millisecond), watchesEnded.Round(time.Millisecond), upgradesEnded.Round(time.Millisecond), end.Round(time.Millisecond))
 }
 
-// STREAM-2: nobody waits for what is not there, or no longer.
+// STREAM-2: the end waits for no stream that does not exist, or not any more.
 func TestSTREAM2Fast(t *testing.T) {
 	t.Parallel()
 	up := upstream(t)

@@ -21,8 +21,8 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/proxy"
 )
 
-// ownSite has the certificate of a Secret, for two names of which the
-// certificate bears one.
+// ownSite has the certificate of a Secret, for two names. The certificate has one
+// of them.
 const ownSite = `
 https://k8s.test:%{port2}, https://other.test:%{port2} {
 	bind 127.0.0.1
@@ -136,8 +136,7 @@ func TestServingCertificate(t *testing.T) {
 		t.Errorf("%d handshakes, with the serial numbers %d", n, serials)
 	}
 
-	// A name that the certificate does not bear fails, and no CA is asked for
-	// one.
+	// A name that is not in the certificate fails, and no CA is asked for it.
 	if serial, err := shake(px, "other.test"); err == nil {
 		t.Errorf("served %d for another name", serial)
 	}

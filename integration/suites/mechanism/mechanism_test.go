@@ -129,7 +129,7 @@ func TestFrontProxyMechanism(t *testing.T) {
 	// Go's TLS client keeps back what is in tls.Config.Certificates when the
 	// server's list of acceptable CAs lacks the issuer: the request is then an
 	// anonymous one, and a 403 instead of a 401 hides that the certificate is
-	// not trusted. Whoever wants the 401 uses GetClientCertificate.
+	// not trusted. To get the 401, use GetClientCertificate.
 	t.Run("a withheld certificate makes the sender anonymous", func(t *testing.T) {
 		stranger := pki.Must(pki.MustCA("stranger").Client(kube.FrontProxyName))
 		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{

@@ -11,7 +11,7 @@ import (
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// exits are the last states of pods, which nobody can ask for afterwards.
+// exits are the last states of pods, which the API forgets with the pod.
 type exits struct {
 	watching sync.WaitGroup
 	mu       sync.Mutex

@@ -213,7 +213,7 @@ func (i *installation) roll(t *testing.T, replicas int, change func(*testing.T))
 	i.mustReconcile(t)
 }
 
-// mustReconcile checks that whoever leads writes status.
+// mustReconcile checks that the leader writes status.
 func (i *installation) mustReconcile(t *testing.T) {
 	t.Helper()
 	start := time.Now()

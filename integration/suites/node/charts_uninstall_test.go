@@ -25,8 +25,8 @@ func (i *installation) testUninstall(t *testing.T) {
 	i.Admin.MustRun(t, "get", "crd", v1.Resource+"."+v1.GroupName)
 }
 
-// labelled are all objects, of every kind and in all namespaces, that bear the
-// label of the release, or are Helm's own note of it.
+// labelled are all objects, of every kind and in all namespaces, with the label of
+// the release, and Helm's own record of it.
 func (i *installation) labelled(t *testing.T) []string {
 	t.Helper()
 	kinds := strings.Fields(i.Admin.MustRun(t, "api-resources", "--verbs=list", "--output=name").Stdout)

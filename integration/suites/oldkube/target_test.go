@@ -96,9 +96,9 @@ func trust(t *testing.T, w *world) {
 	}
 }
 
-// kubectl is the current kubectl through the proxy, for every way of knowing
-// somebody: what it is told and allowed, a watch, and whom the apiserver's audit
-// log names (ID-1, ID-4, AUTH-8).
+// kubectl is the current kubectl through the proxy, for every kind of
+// authentication: its answers and rights, a watch, and the user in the apiserver's
+// audit log (ID-1, ID-4, AUTH-8).
 func kubectl(t *testing.T, w *world) {
 	front, secret := w.frontProxy("front", w.right, pki.Must(w.right.FrontProxy()))
 	front.Spec.AuthConfig.JWT[0].ClaimMappings.Extra = []v1.ExtraMapping{{Key: "example.com/dept:a%b=c", ValueExpression: "['sales', 'R&D']"}}

@@ -40,7 +40,7 @@ func caddy(t *testing.T, command string, files map[string]string) (stdout []byte
 	if files["caddy.json"] == "" {
 		args = []string{command, "--config", filepath.Join(dir, "Caddyfile"), "--adapter", "caddyfile"}
 	}
-	// Nobody listens there: validation asks nobody.
+	// No server listens there: validation asks none.
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	if err := kube.WriteKubeconfig(kubeconfig, kube.Access{Server: "https://127.0.0.1:1", Token: "x"}); err != nil {
 		t.Fatal(err)

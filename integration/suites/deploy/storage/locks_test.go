@@ -203,7 +203,7 @@ func TestLostLock(t *testing.T) {
 		t.Errorf("the lock of another was touched: %+v", list.Items)
 	}
 
-	// Nobody renews that one.
+	// No process renews that Lease.
 	must(t, b.Lock(ctx, "issue"))
 	must(t, b.Unlock(ctx, "issue"))
 }
@@ -228,7 +228,7 @@ func TestAPIServerRestart(t *testing.T) {
 		t.Error("a value was loaded from nowhere")
 	}
 	if b.Exists(ctx, "before") {
-		t.Error("a key exists although nobody can say so")
+		t.Error("a key exists although the API cannot be asked")
 	}
 	// The lease would have expired by now, if time alone counted.
 	for time.Since(start) < leaseDuration+time.Second {

@@ -72,7 +72,7 @@ func (j *judges) rules(t *testing.T) {
 }
 
 // everyPlace changes each field of the full objects in turn: at and past its
-// bounds, to other types, to null, away, with a neighbour nobody knows.
+// bounds, to other types, to null, away, with an unknown neighbour.
 func (j *judges) everyPlace(t *testing.T, how mutator) {
 	type change struct {
 		name   string

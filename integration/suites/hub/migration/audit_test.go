@@ -16,7 +16,7 @@ const probeAgent = "proxyauth-probe"
 
 // nobodyRanAsACertificate looks at every request that the apiservers have
 // answered: none but the proxy's own reviews was taken for the name of a
-// certificate, or for nobody's.
+// certificate, or for anonymous.
 func (w *world) nobodyRanAsACertificate(t *testing.T) {
 	t.Helper()
 	for _, target := range w.targets {

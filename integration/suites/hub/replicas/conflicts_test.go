@@ -46,10 +46,9 @@ func (c *contender) patch(t *testing.T, patch string, subresource ...string) *v1
 
 const conflicts = 20
 
-// testConflicts: somebody else goes on changing the object from before the
-// proxy writes its status until after it, and forges the status as soon as it
-// is right, twenty times: whatever version a write was made from is not the one
-// that it meets.
+// testConflicts: another client goes on changing the object from before the proxy
+// writes its status until after it, and forges the status as soon as it is right,
+// twenty times. So each write meets another version than it was made from.
 func testConflicts(t *testing.T, w *world, r *replica) {
 	statuses, events := r.writes(t)
 	c := w.contender(t)

@@ -84,7 +84,7 @@ func outage(t *testing.T, w *world, lasts time.Duration) {
 			t.Errorf("%s told %d times that the hub is back", l.r.pod, n)
 		}
 	}
-	// An apiserver that starts refuses everybody before it has read its roles.
+	// An apiserver that starts refuses all clients before it has read its roles.
 	refused := w.Requests(t, func(e *auditv1.Event) bool {
 		return e.ResponseStatus != nil && (e.ResponseStatus.Code == 403 || e.ResponseStatus.Code == 401) &&
 			(e.StageTimestamp.Time.Before(away) || e.StageTimestamp.Time.After(back))
@@ -97,8 +97,8 @@ func outage(t *testing.T, w *world, lasts time.Duration) {
 // asksOnSchedule is in the log of a replica once it has begun to probe.
 const asksOnSchedule = "the apiserver was asked whether it answers"
 
-// mustHaveProbed fails the test unless each replica has probed: with nobody to
-// lead, each does.
+// mustHaveProbed fails the test unless each replica has probed: without a leader
+// each does.
 func (w *world) mustHaveProbed(t *testing.T, standbys []*replica, since time.Time) {
 	t.Helper()
 	for _, r := range standbys {

@@ -88,7 +88,7 @@ func (f *flags) unknownCA(t *testing.T) {
 	}
 }
 
-// clientCA: the proxy's CA becomes one that signs users, and nobody may assert
+// clientCA: the proxy's CA becomes a CA that signs users, and no client may assert
 // identities. The apiserver takes every request for one of the certificate's
 // own CN until a probe has shown that, at the latest, and in fact a check behind
 // the first; from then on none reaches it. Both replicas have traffic all the

@@ -1,5 +1,5 @@
-// Package tenant attacks the product as somebody who owns a namespace of the
-// hub, and as the operator of an apiserver that means no good: what they write
-// there must neither reach another cluster's certificate, Secrets or URL, nor
-// open what was closed, nor hold up others (API-4, API-5, CERT-1, TRUST-4).
+// Package tenant attacks the product as the owner of a namespace of the hub, and as
+// the operator of a hostile apiserver. What they write must not reach another
+// cluster's certificate, Secrets or URL, must not open a closed cluster, and must
+// not delay others (API-4, API-5, CERT-1, TRUST-4).
 package tenant

@@ -22,7 +22,7 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
-// foreignLease is held by somebody who never gives it up.
+// foreignLease is held by a program that never gives it up.
 func foreignLease() *coordinationv1.Lease {
 	holder, seconds, now := "somebody-else", int32(3600), metav1.NowMicro()
 	return &coordinationv1.Lease{
@@ -35,9 +35,9 @@ func foreignLease() *coordinationv1.Lease {
 // identityName is the CN of a certificate that the apiserver takes for a user.
 const identityName = "somebody"
 
-// TRUST-3, CERT-9: with nobody who probes on schedule, a replica finds out by
-// itself what it may serve; whoever asks from the first moment on, no request
-// ever runs as the name in a certificate.
+// TRUST-3, CERT-9: without a leader that probes on schedule, a replica finds out
+// itself what it may serve. No request, from the first moment on, runs under the
+// name in a certificate.
 func TestNoLeaderAndNoRequestAsACertificate(t *testing.T) {
 	t.Parallel()
 	etcd := kube.StartSharedEtcd(t)

@@ -13,8 +13,8 @@ import (
 const hubNamespace = hub.Namespace
 
 // CERT-1: the certificate of a cluster is one Secret of the proxy's namespace,
-// whose name belongs to one object only; the same target, a Secret of that name
-// elsewhere or a name with dots in it get nobody another one.
+// and its name belongs to one object only. The same target, a Secret of that name
+// elsewhere, or a name with dots gives no object the certificate of another.
 func names(w *world) {
 	up := rawserver.Start(w, rawserver.Options{})
 	w.approve(theirs, "b.prod", up, 7)

@@ -20,8 +20,8 @@ import (
 // almostMiB is about what an apiserver takes of one object.
 const almostMiB = 1000 << 10
 
-// Objects as large and as odd as an apiserver takes them hold up nobody, and
-// what they hold is told to nobody.
+// Objects as large and as odd as an apiserver takes them delay no other object, and
+// their contents appear nowhere.
 func oddObjects(w *world) {
 	up := rawserver.Start(w, rawserver.Options{NoIdentity: true})
 	full := func(text string) string { return strings.Repeat(text, almostMiB/len(text)) }

@@ -69,8 +69,8 @@ func (w *world) arrivedAt(api *kube.APIServer) (found []auditv1.Event) {
 	return found
 }
 
-// realNames: the certificate of theirs/real is nobody else's, under whatever name
-// (CERT-1); a Secret that the attacker makes for it is none.
+// realNames: no other object gets the certificate of theirs/real, whatever its name
+// (CERT-1). A Secret that the attacker makes under that name is no certificate.
 func (w *world) realNames(cluster targeted, pair *pki.KeyPair) {
 	w.Helper()
 	own := proxy.FrontProxySecret(mine, "real", "https://127.0.0.1", pair)

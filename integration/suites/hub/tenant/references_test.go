@@ -105,8 +105,8 @@ func references(w *world) {
 	}
 }
 
-// API-5: a Secret that gets the label of the product is withdrawn: what was
-// read from it before serves nobody, not even when it cannot be read later.
+// API-5: a Secret that gets the label of the product is withdrawn: the value that
+// was read before serves no cluster, not even when the Secret cannot be read later.
 func labelThatComes(w *world) {
 	up := rawserver.Start(w, rawserver.Options{NoIdentity: true})
 	w.apply(proxy.Secret(mine, "ca-later", map[string]string{"ca.crt": string(up.ServerCA.PEM)}))

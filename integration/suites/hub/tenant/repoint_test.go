@@ -18,8 +18,8 @@ func urlPatch(url string) string {
 	return fmt.Sprintf(`{"spec":{"service":{"ExternalService":{"url":%q}}}}`, url)
 }
 
-// CERT-1, STREAM-1: whoever moves an approved cluster to another target loses
-// its certificate and its streams; not one request goes to the new target.
+// CERT-1, STREAM-1: an approved cluster that is moved to another target loses its
+// certificate and its streams. Not one request goes to the new target.
 func repointing(w *world) {
 	up, elsewhere := rawserver.Start(w, rawserver.Options{Handler: ticking}), rawserver.Start(w, rawserver.Options{})
 	w.approve(mine, "moved", up, 0)

@@ -81,8 +81,8 @@ func stalling(w *world) {
 	w.answers(mine, "stalled", http.StatusCreated, "")
 }
 
-// TRUST-1: what an apiserver says of whom it saw is its own text: it is told
-// in a bounded length, on one line.
+// TRUST-1: the apiserver chooses the text about the user that it saw. The status
+// has it with a bounded length, on one line.
 func lying(w *world) {
 	up := rawserver.Start(w, rawserver.Options{Bare: true})
 	name := strings.Repeat("\u202e\"\n\x1b[31mé", 4000)

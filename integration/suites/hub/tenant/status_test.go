@@ -15,8 +15,8 @@ func hasCondition(kind string) func(*v1.ProxyKubeApiStatus) bool {
 	return func(s *v1.ProxyKubeApiStatus) bool { return hub.Condition(s, kind) != "" }
 }
 
-// forge writes a status as its author would like it. The attacker may not: whoever
-// may do so by the rights of another gains nothing by it either.
+// forge writes a status as its author would like it. The attacker has no right to
+// do so, so the test uses the rights of another; they gain nothing by it either.
 func (w *world) forge(name, status, reason, trust string) {
 	w.Helper()
 	w.hub.Admin.MustRun(w, "patch", "-n", mine, v1.Resource, name, "--subresource=status", "--type=merge", "-p",
@@ -25,8 +25,8 @@ func (w *world) forge(name, status, reason, trust string) {
 		"upstreamAuth":{"mode":"FrontProxy","trust":"`+trust+`","trustSince":"2020-01-01T00:00:00Z","lastProbe":"2020-01-01T00:00:00Z","message":"forged"}}}`)
 }
 
-// TRUST-4: whoever may write a status opens nothing with it, and the leader puts
-// it right.
+// TRUST-4: the right to write a status opens no cluster, and the leader puts the
+// status right.
 func forgedStatus(w *world) {
 	bad := rawserver.Start(w, rawserver.Options{Bare: true, Handler: rawserver.Unauthorized})
 	good := rawserver.Start(w, rawserver.Options{})

@@ -10,9 +10,9 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
-// CHART-1, TRUST-4: whoever has the ClusterRole edit in a namespace, with what the
-// chart adds to it, makes and changes clusters and Secrets there. They write no
-// status, whether asked for as such or along with the object, and reach nothing
+// CHART-1, TRUST-4: a user with the ClusterRole edit in a namespace, with the rights
+// that the chart adds to it, makes and changes clusters and Secrets there. The user
+// writes no status, neither directly nor along with the object, and reaches nothing
 // of another namespace.
 func whoTheTenantIs(w *world) {
 	up := rawserver.Start(w, rawserver.Options{NoIdentity: true})

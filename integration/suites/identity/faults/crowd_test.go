@@ -10,8 +10,8 @@ import (
 )
 
 // AUTH-13: hundreds of people, each with a token of their own, are told within
-// the limits that a provider does not answer, few of them by asking it; whoever
-// needs another is served meanwhile; and it heals for all at once.
+// the limits that a provider does not answer, few of them by asking it. Users of
+// another provider are served meanwhile, and it heals for all at once.
 func TestAUTH13CrowdAtAMuteProvider(t *testing.T) {
 	const (
 		people = 150

@@ -14,7 +14,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/proxy"
 )
 
-// firstUses is how many requests come at once with a token nobody has seen.
+// firstUses is how many requests come at once with a new token.
 const firstUses = 1000
 
 // AUTH-12: all requests that come with a new token wait for one answer of the

@@ -16,9 +16,9 @@ type manners int
 
 const (
 	open     manners = iota // to the provider and back
-	refusing                // nobody listens
+	refusing                // no server listens
 	silent                  // accepted, and never answered
-	strange                 // to the provider, but with a certificate of somebody else
+	strange                 // to the provider, but with the certificate of another server
 )
 
 // front stands before a provider, or before one of its endpoints, and does to
@@ -28,7 +28,7 @@ type front struct {
 	addr string
 	// provider is where the provider listens.
 	provider string
-	held     int // a socket that keeps the port while nobody listens
+	held     int // a socket that keeps the port while no server listens
 
 	mu       sync.Mutex
 	manners  manners
@@ -45,7 +45,7 @@ func newFront() (*front, error) {
 	}
 	f := &front{held: held, manners: refusing, live: map[net.Conn]struct{}{}}
 	// With SO_REUSEADDR, which net.Listen sets as well, the port can be listened
-	// on beside this socket, and nobody else is given it.
+	// on beside this socket, and the kernel gives it to no other program.
 	if err := syscall.SetsockoptInt(held, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
 		return nil, fmt.Errorf("holding a port: %w", err)
 	}
@@ -107,7 +107,7 @@ func (f *front) accept(l net.Listener) {
 		case open:
 			go f.relay(c, func() (net.Conn, error) { return net.Dial("tcp", f.provider) })
 		case strange:
-			// Whoever does not mind the certificate gets good answers.
+			// A client that does not verify the certificate gets good answers.
 			go f.relay(tls.Server(c, strangersTLS()), func() (net.Conn, error) {
 				return tls.Dial("tcp", f.provider, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12})
 			})
@@ -115,8 +115,8 @@ func (f *front) accept(l net.Listener) {
 	}
 }
 
-// relay pipes a connection to the provider. The provider is only asked by
-// somebody who says something.
+// relay pipes a connection to the provider. It connects to the provider only once
+// the client has sent something.
 func (f *front) relay(client net.Conn, dial func() (net.Conn, error)) {
 	defer client.Close()
 	if c, ok := client.(*tls.Conn); ok && c.Handshake() != nil {
@@ -138,7 +138,7 @@ func (f *front) relay(client net.Conn, dial func() (net.Conn, error)) {
 	<-done
 }
 
-// strangersTLS is the certificate of an authority that nobody trusts.
+// strangersTLS is the certificate of an authority that no client trusts.
 var strangersTLS = sync.OnceValue(func() *tls.Config {
 	pair := pki.Must(pki.MustCA("stranger").Server())
 	return &tls.Config{Certificates: []tls.Certificate{pair.TLS()}, MinVersion: tls.VersionTLS12}

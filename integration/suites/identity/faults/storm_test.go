@@ -21,8 +21,8 @@ const (
 	// workers send at the same time.
 	workers = 40
 	// refusedBurst and refusedRate are how many tokens of one address an endpoint
-	// may refuse at once, and a second, and refusedLate how many wait for that:
-	// with what an attacker makes up nobody asks more.
+	// may refuse at once, and a second, and refusedLate how many wait for that: an
+	// attacker who makes up tokens causes no more calls.
 	refusedBurst, refusedRate, refusedLate = 500, 25, 10
 	// regulars are the good tokens that come again and again during a storm.
 	regulars = 60

@@ -14,7 +14,7 @@ type way struct {
 	endpoint oidc.Endpoint
 	// auth is how a cluster validates its tokens.
 	auth func(s *site) *v1.AuthConfig
-	// token is a bearer that nobody has sent before, and user whose it is.
+	// token is a bearer that was not sent before, and user is its owner.
 	token func(s *site) string
 	user  string
 }

@@ -152,8 +152,8 @@ func (a *answer) unavailable() error {
 	return nil
 }
 
-// limited is an error unless the answer is the 503 for a token that nobody was
-// asked about, which is told as no fault of the provider's.
+// limited is an error unless the answer is the 503 for a token that the proxy
+// asked no server about, which is no fault of the provider.
 func (a *answer) limited() error {
 	if a.Code != http.StatusServiceUnavailable || !strings.Contains(a.text(), cannotAsk+tooManyRefused) {
 		return fmt.Errorf("code %d, want 503 with %q: %s", a.Code, tooManyRefused, a.text())

@@ -13,7 +13,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/rawserver"
 )
 
-// Reviews of somebody, and of nobody.
+// Reviews with a user, and without one.
 const (
 	ofCarol     = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview","status":{"userInfo":{"username":"carol","groups":["staff"]}}}`
 	ofAnonymous = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview","status":{"userInfo":{"username":"system:anonymous","groups":["system:unauthenticated"]}}}`
@@ -117,7 +117,7 @@ func TestHangingAPIServer(t *testing.T) {
 	if all := up.Requests(); len(all) != 1 {
 		t.Errorf("%d reviews", len(all))
 	}
-	// A caller that leaves takes nobody with it.
+	// A caller that leaves ends no other caller's review.
 	ctx, leave := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer leave()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, px.ClusterURL(ns, "hanging")+"/version", nil)

@@ -16,8 +16,8 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
-// AUTH-12: a thousand requests at once with a token that nobody knows yet are
-// one review in the apiserver's audit log.
+// AUTH-12: a thousand requests at once with a new token are one review in the
+// apiserver's audit log.
 func TestCrowdIsOneReview(t *testing.T) {
 	w := get(t)
 	token := w.account(t, "default", "crowd")
@@ -121,8 +121,8 @@ func TestChangesThatDropTheCache(t *testing.T) {
 	}
 }
 
-// AUTH-8, AUTH-12: tokens that nobody knows are no flood at the apiserver, make
-// no 401 of what was not asked about, and shut out nobody who is known.
+// AUTH-8, AUTH-12: a flood of unknown tokens does not flood the apiserver, gives no
+// 401 for a token that was not judged, and shuts out no known caller.
 func TestFlood(t *testing.T) {
 	w := get(t)
 	token := w.account(t, "default", "flooded")
@@ -173,7 +173,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// flooder is the header of a token that nobody knows.
+// flooder is the header of an unknown token.
 func flooder(i int64) http.Header {
 	header := kube.Bearer(fmt.Sprintf("random-token-%d", i))
 	header.Set("User-Agent", userAgent)

@@ -11,10 +11,11 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
-// CERT-9 before AUTH-8: a review over a connection whose certificate is an
-// identity would name that identity for every token. It is never made: with a
-// certificate of the apiserver's --client-ca-file nobody is anybody, from the
-// first of 200 at once; with one that it does not know people are themselves.
+// CERT-9 before AUTH-8: a review over a connection with a certificate that is an
+// identity would name that identity for every token. Such a review is never made.
+// With a certificate of the apiserver's --client-ca-file no caller is let in, from
+// the first of 200 at once; with a certificate that the apiserver does not know
+// each caller has the own identity.
 func TestClientCertIsNobody(t *testing.T) {
 	w := get(t)
 	presenting := func(pair *pki.KeyPair) *v1.ProxyKubeApi {

@@ -21,8 +21,8 @@ import (
 )
 
 // AUTH-8, ACC-1: kubectl with the token of a ServiceAccount, through a cluster
-// that wants one of its groups. It arrives as itself, and the groups that the
-// apiserver names are the ones that the proxy looks for.
+// that wants one of its groups. The apiserver sees the ServiceAccount, and the
+// groups that it names are those that the proxy looks for.
 func TestServiceAccountWithKubectl(t *testing.T) {
 	w := get(t)
 	token := w.account(t, "default", "bot")
@@ -62,8 +62,8 @@ func TestServiceAccountWithKubectl(t *testing.T) {
 	wantUser(t, ask(t, px, "bare", stranger), "system:serviceaccount:kube-public:stranger")
 }
 
-// AUTH-8: whatever way the apiserver has to know somebody, the proxy knows them
-// by it. Name and groups are taken; and Passthrough sends the caller's token.
+// AUTH-8: every kind of token that the apiserver accepts works at the proxy. The
+// proxy takes name and groups, and Passthrough sends the caller's token.
 func TestEveryKindOfToken(t *testing.T) {
 	w := get(t)
 	px := start(t, "", w.cluster("prod"))

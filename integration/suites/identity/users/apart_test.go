@@ -90,8 +90,8 @@ func (c calls) since(before calls) calls {
 }
 
 // AUTH-14: humans and machines on one URL. A token that is not for this cluster
-// is shown to nobody: not to its token_url, not to its userinfo or
-// introspection endpoint, not to its target.
+// is sent nowhere: not to its token_url, not to its userinfo or introspection
+// endpoint, not to its target.
 func TestAUTH14ToldApart(t *testing.T) {
 	w := get(t)
 	validators := map[string]*v1.AuthConfig{

@@ -125,8 +125,8 @@ func mustLog(t *testing.T, px *proxy.Proxy) []proxy.Entry {
 	return all
 }
 
-// AUTH-6: /userinfo and introspection have to speak of the token's subject; an
-// answer about nobody is the provider's fault.
+// AUTH-6: /userinfo and introspection must name the token's subject. An answer
+// without a subject is the provider's fault.
 func TestAUTH6AnotherSubject(t *testing.T) {
 	w := get(t)
 	login := w.idp.MustLogin(t, oidc.Alice, oidc.OpaqueClientID)

@@ -11,7 +11,7 @@ import (
 
 // The clients of the providers beside the default ones: confidential clients
 // registered for one way to authenticate each, with secrets that have to be
-// encoded, and one that nobody configured.
+// encoded, and one that no object names.
 const (
 	basicID, basicSecret = "machines-basic", "basic:%20 +&=secret-0123456789"
 	postID, postSecret   = "machines-post", "post:%20 +&=secret-0123456789"

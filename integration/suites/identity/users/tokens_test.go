@@ -38,8 +38,8 @@ func (s *tracks) signatures(t *testing.T, r *route) {
 	}
 }
 
-// TOK-03: those that never do. Nobody is asked about them, and no URL that
-// they name is fetched.
+// TOK-03: tokens that never get in. The proxy asks no server about them, and
+// fetches no URL that they name.
 func (s *tracks) forgeries(t *testing.T, r *route) {
 	claims := r.idp.Claims(oidc.Alice, nil)
 	before := r.idp.AllCalls()

@@ -29,7 +29,7 @@ const (
 // world is what the tests share.
 type world struct {
 	idp *oidc.Provider
-	// plain knows no identity provider: who somebody is, the proxy alone says.
+	// plain knows no identity provider: the proxy alone says who a user is.
 	plain *kube.APIServer
 	// full validates the provider's tokens itself, with the prefix oidc:, and
 	// reads X-Remote-Uid.

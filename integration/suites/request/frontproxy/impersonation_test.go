@@ -41,7 +41,7 @@ rules:
 
 // ID-6, HDR-03: with `impersonation forward` the whole set reaches the
 // apiserver, which lets the asserted user impersonate by that user's own right
-// and nobody else's.
+// alone.
 func TestID6ImpersonationForward(t *testing.T) {
 	w := get(t)
 	admin := w.plain.Kubectl(t, "")

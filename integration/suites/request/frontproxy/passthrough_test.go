@@ -17,8 +17,8 @@ import (
 
 const credentialID = "authentication.kubernetes.io/credential-id"
 
-// ID-4: in Passthrough the bearer reaches the apiserver, which finds out by
-// itself who it is; the proxy asserts nobody.
+// ID-4: in Passthrough the bearer reaches the apiserver, which authenticates it
+// itself; the proxy asserts no identity.
 func TestID4Passthrough(t *testing.T) {
 	w := get(t)
 	token := w.idp.Token(oidc.Alice, map[string]any{"jti": "passed-on"})

@@ -148,8 +148,8 @@ func TestID7ClientHeadersDoNotCount(t *testing.T) {
 }
 
 // frontProxyIdentities are events of people under the names of the proxy's
-// certificate, or under a name without prefix: there must be none. The proxy
-// itself asks for the version as nobody (REC-6).
+// certificate, or under a name without prefix: there must be none. The proxy's own
+// request for the version is anonymous (REC-6).
 func frontProxyIdentities(e *auditv1.Event) bool {
 	if e.UserAgent == "proxyauth-probe" && e.RequestURI == "/version" {
 		return false

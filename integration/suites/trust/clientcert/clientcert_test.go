@@ -16,8 +16,8 @@ import (
 )
 
 // CERT-9 on real apiservers: a certificate that the apiserver takes for an
-// identity never carries a request, from the first of 200 at once; one that it
-// does not know carries them all, as whom the tokens say.
+// identity never carries a request, from the first of 200 at once. A certificate
+// that it does not know carries them all, each with the identity of its token.
 func TestCERT9RealAPIServer(t *testing.T) {
 	idp := newIDP(t)
 	jwt := proxy.Authenticator(idp)

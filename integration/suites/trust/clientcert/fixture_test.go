@@ -48,8 +48,8 @@ func start(t *testing.T, settings, objects string) *proxy.Proxy {
 	return px
 }
 
-// ask sends one review and returns its code, whom the server saw and the message
-// of a refusal.
+// ask sends one review and returns its code, the user that the server saw, and the
+// message of a refusal.
 func ask(t *testing.T, px *proxy.Proxy, token string) *kube.Review {
 	t.Helper()
 	client := px.Client("h2")
@@ -95,7 +95,7 @@ type fake struct {
 	ca  *pki.CA
 
 	mu sync.Mutex
-	// check is the code of a review without Authorization, or whom it names.
+	// The code of a review without Authorization, or the user that it names.
 	code int
 	user string
 	// checks is when these came, users how many others, serials whose
@@ -106,7 +106,7 @@ type fake struct {
 }
 
 // newFake serves with a certificate of its own CA; demands is the CA whose
-// certificates are let in, nil for anybody.
+// certificates are let in, nil for all clients.
 func newFake(t *testing.T, code int, demands *pki.CA) *fake {
 	t.Helper()
 	f := &fake{ca: pki.MustCA("fake"), code: code}

@@ -89,9 +89,9 @@ func (s *subject) status(t *testing.T) *proxy.ClusterStatus {
 	return s.px.MustCluster(t, namespace, name, func(*proxy.ClusterStatus) bool { return true })
 }
 
-// TRUST-2, TRUST-3: what is asserted, to whom and with which certificate, is
-// the set. The gate of a set that was seen Trusted is closed for the next one
-// until that is seen Trusted itself. Shown so: the proxy has trusted the
+// TRUST-2, TRUST-3: what is asserted, to which apiserver and with which
+// certificate, is the trust key. After a change of the trust key the gate is closed
+// until the new trust key is seen Trusted itself. Shown so: the proxy has trusted the
 // apiserver behind the pipe; the pipe then leads to one that drops groups,
 // which an open gate does not notice, and what changes the set must.
 func TestTRUST2AnotherSetInheritsNoOpenGate(t *testing.T) {
@@ -184,9 +184,9 @@ func TestTRUST4ANewConnectionIsAsked(t *testing.T) {
 	s.answers(t, http.StatusCreated, "")
 }
 
-// TRUST-2: a verdict belongs to the set and not to the mode. A switch of mode
+// TRUST-2: a verdict belongs to the trust key and not to the mode. A switch of mode
 // may have the apiserver asked again at once, so it does not answer here: a
-// gate that was kept lets the request through to nobody, a new one would not.
+// gate that was kept lets the request go on to its 502, a new gate would answer 503.
 func TestTRUST2ModeKeepsTheVerdict(t *testing.T) {
 	s := newSubject(t, "probe_interval 1h")
 	s.answers(t, http.StatusCreated, "")
