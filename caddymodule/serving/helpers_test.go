@@ -2,7 +2,6 @@ package serving
 
 import (
 	"context"
-	"testing"
 	"time"
 
 	"go.uber.org/zap"
@@ -37,14 +36,4 @@ func (rt *Runtime) put(clusters ...*Cluster) {
 		all[c.Spec.Key] = c
 	}
 	rt.snapshot.Store(&Snapshot{Clusters: all})
-}
-
-// eventually waits until something is true.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(what)
-		}
-	}
 }
