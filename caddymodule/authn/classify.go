@@ -3,6 +3,7 @@ package authn
 import (
 	"bytes"
 	"encoding/base64"
+	"slices"
 	"strings"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/claims"
@@ -38,7 +39,7 @@ const (
 // another issuer must not be sent on because one of its letters is wrong. For the
 // same reason iss in other letters, or a second iss, refuses a token.
 func classify(token string) (kind, string) {
-	if !idp.IsBearer(token) {
+	if !idp.IsBearer(token) || strings.Contains(token, `{"`) { // JOSE as JSON (RFC 7515 section 7.2)
 		return malformed, ""
 	}
 	header, rest, dotted := strings.Cut(token, ".")
@@ -105,14 +106,22 @@ func classifyJWE(header claims.Claims) (kind, string) {
 }
 
 // resemblesJSON reports whether any server could read a part of a token as a JSON
-// object: either alphabet of base64, padded or not, with blanks or a
-// byte order mark in front, and broken further on. Random bytes look like
-// this once in 60,000 times. An object without members is of no concern.
+// object: either alphabet of base64, padded or not, and other characters skipped,
+// as many decoders do, or taken for the end of something else.
 func resemblesJSON(part string) bool {
 	part = standardAlphabet.Replace(part)
-	if end := strings.IndexAny(part, "=~"); end >= 0 {
-		part = part[:end]
-	}
+	pieces := strings.FieldsFunc(part, func(r rune) bool { return !isBase64(r) })
+	return slices.ContainsFunc(pieces, encodesObject) || len(pieces) > 1 && encodesObject(strings.Join(pieces, ""))
+}
+
+func isBase64(r rune) bool {
+	return 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '+' || r == '/'
+}
+
+// encodesObject reports whether base64 encodes what may begin a JSON object, with
+// blanks or a byte order mark in front, and broken further on. Random bytes look
+// like this once in 60,000 times. An object without members is of no concern.
+func encodesObject(part string) bool {
 	decoded := make([]byte, base64.RawStdEncoding.DecodedLen(len(part)))
 	n, _ := base64.RawStdEncoding.Decode(decoded, []byte(part)) // as far as it goes
 	text := bytes.TrimPrefix(decoded[:n], []byte("\ufeff"))
