@@ -74,7 +74,7 @@ func loadGetter(t *testing.T, directory, settings string) *CertGetter {
 }
 
 // CONF-4: the certificate is served for the names in it, and to clients that
-// send none. A name it does not bear is an error and never "not mine", on which
+// send none. A name that is not in it is an error and never "not mine", on which
 // certmagic would ask a CA.
 func TestCertGetterNames(t *testing.T) {
 	t.Cleanup(func() { _ = caddy.Stop() })

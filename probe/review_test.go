@@ -17,7 +17,7 @@ import (
 
 const callersToken = "token-of-a-caller"
 
-// AUTH-8: what is sent for a caller is the token and nothing else of anybody.
+// AUTH-8: the review sends the caller's token, and no other credential.
 func TestReviewRequest(t *testing.T) {
 	base := server(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -101,7 +101,7 @@ func TestReviewAnswers(t *testing.T) {
 	}
 }
 
-// Whatever an apiserver sends, an answer that counts names somebody.
+// Whatever an apiserver sends, an answer that counts names a user.
 func FuzzSubjectOf(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview","status":{"userInfo":{"username":"a","groups":["b"]}}}`))
 	f.Add([]byte(`{"kind":"SelfSubjectReview","status":{"userInfo":{"username":"system:anonymous"}}}`))

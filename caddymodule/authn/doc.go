@@ -63,9 +63,9 @@
 // # Verdicts
 //
 // An *Unauthenticated is a 401, an *Unavailable a 503, a *ReviewFailure a 502 or
-// 503. A provider that cannot be asked never makes a 401, and never fails a token that can be judged with
-// the known keys. These count for an hour when they cannot be read
-// again; otherwise they are at most five minutes old whenever they are used.
+// 503. A provider that cannot be asked never makes a 401, and never fails a token
+// that can be judged with the known keys. These count for an hour when they cannot
+// be read again; otherwise they are at most five minutes old whenever they are used.
 // When a key is withdrawn, the answers that were verified with it end at the next
 // read. A token from an exchange that the provider made wrong (expired, of another
 // issuer, badly signed) is a 503. A token from an exchange that is for another

@@ -126,7 +126,7 @@ func TestExchangedTokenIsValidated(t *testing.T) {
 	w.exchanges(t)
 	w.told(t)
 
-	// Whom the token is for is the caller's matter, and a 401.
+	// The audience of the token is the caller's matter, and a 401.
 	for name, tt := range map[string]struct {
 		answer string
 		want   string

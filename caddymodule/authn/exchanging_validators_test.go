@@ -58,8 +58,8 @@ func TestExchangeOverOIDC(t *testing.T) {
 	}
 }
 
-// AUTH-14, AUTH-15 over Kubernetes: the apiserver reviews what a machine's
-// token was exchanged for, and everybody else's own.
+// AUTH-14, AUTH-15 over Kubernetes: the apiserver reviews the token that a
+// machine's token was exchanged for, and the own token of all other callers.
 func TestExchangeOverKubernetes(t *testing.T) {
 	c := newClock()
 	cache := NewCache(CacheOptions{Now: c.Now})

@@ -195,8 +195,8 @@ func TestRefusedIsNotKnown(t *testing.T) {
 	}
 }
 
-// AUTH-13: a provider that fails is asked a few times a second, whoever's
-// token it is, and recovers at once.
+// AUTH-13: a provider that fails is asked a few times a second, whatever the
+// token, and recovers at once.
 func TestFaults(t *testing.T) {
 	w := newWorld(t)
 	w.answers(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusInternalServerError) })

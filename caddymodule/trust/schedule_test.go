@@ -245,7 +245,7 @@ func TestScheduleNewSets(t *testing.T) {
 	})
 }
 
-// REC-1: only the leader asks, and a new one asks everybody, soon.
+// REC-1: only the leader asks, and a new leader asks every apiserver soon.
 func TestScheduleLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tt := newTimetable(t, prompt)

@@ -31,7 +31,7 @@ func TestObject(t *testing.T) {
 		{"string", `"alice"`, false},
 		{"byte order mark", "\ufeff{}", false},
 		{"invalid UTF-8 in a value", "{\"sub\":\"al\xffice\"}", false},
-		{"invalid UTF-8 in a claim nobody maps", "{\"sub\":\"alice\",\"x\":\"\xc3\x28\"}", false},
+		{"invalid UTF-8 in a claim that is not mapped", "{\"sub\":\"alice\",\"x\":\"\xc3\x28\"}", false},
 		{"invalid UTF-8 in a name", "{\"s\xffub\":1}", false},
 		{"overlong UTF-8", "{\"sub\":\"\xc0\xaf\"}", false},
 		{"surrogate in UTF-8", "{\"sub\":\"\xed\xa0\x80\"}", false},

@@ -120,7 +120,7 @@ func TestAWithdrawnPairStaysAway(t *testing.T) { // CERT-5
 		"annotation": func(b *bench) {
 			b.putSecret(k8stest.FrontProxySecret(good, func(s *corev1.Secret) { s.Annotations = nil }))
 		},
-		"while nobody looked": func(b *bench) {
+		"between two compilations": func(b *bench) {
 			b.put(k8stest.Object())
 			b.compile()
 			b.removeSecret(k8stest.ProxyNamespace, k8stest.FrontProxyName)

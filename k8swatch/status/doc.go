@@ -5,7 +5,7 @@
 // condition that changed, while this process leads; an [Elector] decides which
 // replica leads.
 //
-// Everybody who may write the status of an object could forge one. Therefore a
+// Everyone who may write the status of an object could forge one. Therefore a
 // status may close a cluster on a replica that did not probe itself
 // ([TrustRefusal]), and never opens one (TRUST-4).
 package status

@@ -95,8 +95,8 @@ func newTestElector(t *testing.T, hub http.RoundTripper) *Elector {
 	return e
 }
 
-// REC-2, TRUST-1: an election is alive while somebody renews the Lease. That the
-// hub answers does not make it so.
+// REC-2, TRUST-1: an election is alive while a replica renews the Lease. An answer
+// of the hub alone does not make it so.
 func TestElectionRenewed(t *testing.T) {
 	leases := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 	forbidden := apierrors.NewForbidden(leases, "proxyauthk8s", errors.New("no right"))
@@ -123,7 +123,7 @@ func TestElectionRenewed(t *testing.T) {
 		"another renews it": {alive: true, hub: leaseHub{func() (*coordinationv1.Lease, error) {
 			return leaseOf("other", time.Now()), nil
 		}, forbidden}},
-		"somebody writes a Lease without holder": {hub: leaseHub{func() (*coordinationv1.Lease, error) {
+		"a client writes a Lease without holder": {hub: leaseHub{func() (*coordinationv1.Lease, error) {
 			return leaseOf("", time.Now()), nil
 		}, forbidden}},
 	} {

@@ -32,7 +32,7 @@ type writing struct {
 	object  *v1.ProxyKubeApi
 	status  *v1.ProxyKubeApiStatus
 	wait    time.Duration
-	follows bool // nobody leads
+	follows bool // no replica leads
 	lags    bool // the source does not see what is written
 	// answers are the codes of the next writes of a status, 200 after them.
 	answers []int

@@ -21,8 +21,8 @@ var (
 	ErrBusy = errors.New("too many tokens wait to be validated")
 )
 
-// What the tokens of one authenticator hold that wait for the provider, in bytes.
-// Anybody can send tokens that name an issuer, and it may take ten seconds to
+// The bytes of the tokens of one authenticator that wait for the provider. Any
+// client can send tokens that name an issuer, and the issuer may take ten seconds to
 // answer.
 const (
 	maxWaiting      = 4 << 20

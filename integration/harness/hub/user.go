@@ -10,8 +10,8 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
-// User is a kubectl of somebody who has the ClusterRole edit in one namespace,
-// with what the chart adds to it by rbac.aggregateToEdit, and no other right.
+// User is a kubectl of a user with the ClusterRole edit in one namespace, with the
+// rights that the chart adds to it by rbac.aggregateToEdit, and no other right.
 func (h *Hub) User(tb testing.TB, name, namespace string) kube.Kubectl {
 	tb.Helper()
 	h.ApplyText(tb, template(tb, "proxyauthk8s", []string{"templates/aggregate.yaml"}, "rbac.aggregateToEdit=true"))

@@ -78,7 +78,7 @@ func (p *Provider) Unsigned(claims map[string]any, alg string) string {
 }
 
 // SymmetricWithPublicKey is an HS256 token whose secret is the PEM of a public
-// key, which everybody knows.
+// key, which everyone knows.
 func (p *Provider) SymmetricWithPublicKey(claims map[string]any, keyID string) string {
 	der, err := x509.MarshalPKIXPublicKey(p.PublicKey(keyID))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/zitadel/oidc/v3/pkg/op"
 )
 
-// User is somebody the provider knows.
+// User is a user of the provider.
 type User struct {
 	// Subject is the sub claim; it must not hold a colon.
 	Subject string

@@ -17,5 +17,5 @@
 // go build, those of several go.mods at the same time when there are cores.
 // KUBEBUILDER_ASSETS may name a folder with etcd, kube-apiserver and kubectl of
 // the pinned minor versions, which are then not built. Sources come through the
-// Go module proxy alone, and go.sum vouches for them.
+// Go module proxy alone, and go.sum has their checksums.
 package realtools

@@ -121,7 +121,7 @@ func TestVendorsClaims(t *testing.T) {
 				"example.com/workflow": {"octo-org/octo-repo/.github/workflows/deploy.yml@refs/heads/main"},
 				"example.com/run":      {"99/2"},
 			}},
-		{name: "GitHub, anybody's repository", manifest: "github-actions", cluster: "prod", claims: githubClaims,
+		{name: "GitHub, the repository of a stranger", manifest: "github-actions", cluster: "prod", claims: githubClaims,
 			changes: object{"repository_owner_id": "666"}, refused: rule},
 		{name: "GitHub, another repository of the owner", manifest: "github-actions", cluster: "prod", claims: githubClaims,
 			changes: object{"repository_id": "1"}, refused: rule},

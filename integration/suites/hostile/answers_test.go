@@ -257,7 +257,7 @@ func TestRELAY4Expect(t *testing.T) {
 				t.Errorf("%d bytes", r.BodyBytes())
 			}
 		})
-		t.Run("an expectation nobody knows, to "+cluster, func(t *testing.T) {
+		t.Run("an unknown expectation, to "+cluster, func(t *testing.T) {
 			up.Reset()
 			a := rawclient.Do(t, shared.px.Host, shared.px.CA.Pool(), call{cluster: cluster, path: "/api"}.asAlice().with("Expect: 200-maybe").h1(shared.px))
 			if a.Code != http.StatusExpectationFailed {

@@ -118,10 +118,10 @@ func TestTLS01(t *testing.T) {
 
 	for serial := int64(2); serial <= 4; serial++ {
 		px.MustWrite(t, "a.yaml", cluster("cluster-a", up, serial, nil)...)
-		took := eventually(t, "requests bear the new serial", renewal, func() error {
+		took := eventually(t, "requests have the new serial", renewal, func() error {
 			all := up.Requests()
 			if last := all[len(all)-1]; last.Serial.Int64() != serial {
-				return fmt.Errorf("the last one bears %s", last.Serial)
+				return fmt.Errorf("the last one has %s", last.Serial)
 			}
 			return nil
 		})

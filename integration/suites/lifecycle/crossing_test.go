@@ -140,7 +140,7 @@ func TestNoCertificateCrosses(t *testing.T) {
 	}
 	for _, name := range names[:3] {
 		n := slices.Index(names, name)
-		eventually(t, name+" bears its new serial", renewal, func() error {
+		eventually(t, name+" has its new serial", renewal, func() error {
 			for _, r := range place[name].Requests() {
 				if r.Serial.Int64() == int64(n+101) {
 					return nil
@@ -166,7 +166,7 @@ func TestNoCertificateCrosses(t *testing.T) {
 				t.Errorf("%s reached another apiserver", r)
 			}
 			if s := r.Serial.Int64(); s != n+1 && s != n+101 {
-				t.Errorf("%s bears serial %d", r, s)
+				t.Errorf("%s has serial %d", r, s)
 			}
 			if r.Identity == nil || r.Identity.User != name+":"+user || len(r.Identity.Groups) != 1 || !strings.HasPrefix(r.Identity.Groups[0], name+":group-") {
 				t.Errorf("%s has the identity %+v", r, r.Identity)

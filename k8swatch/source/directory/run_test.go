@@ -269,7 +269,7 @@ func TestDirectoryIsFast(t *testing.T) {
 	}
 }
 
-// Files that nobody should put there block nothing.
+// Files that do not belong there block nothing.
 func TestDirectoryWithASocket(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -123,7 +123,7 @@ func TestWhatIsShownAtOnce(t *testing.T) {
 			t.Error(diff)
 		}
 		if len(h.references) != 0 {
-			t.Errorf("references nobody names: %d", len(h.references))
+			t.Errorf("references that no object names: %d", len(h.references))
 		}
 	})
 }

@@ -145,13 +145,13 @@ func TestReferencesAreSharedAndForgotten(t *testing.T) {
 		}
 		h.locked(func() { h.dropObject(second) })
 		if got := secretText(h.Secret("team-a", "ca")); got != "the read failed" || len(h.references) != 1 {
-			t.Errorf("a reference that nobody names: %s", got)
+			t.Errorf("a reference that no object names: %s", got)
 		}
 		before := h.times(ca)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if h.times(ca) != before {
-			t.Error("a reference that nobody names is read")
+			t.Error("a reference that no object names is read")
 		}
 	})
 }

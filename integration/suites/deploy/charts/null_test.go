@@ -94,7 +94,7 @@ func has(values map[string]any, path []string) bool {
 
 // Helm takes null for the wish to have no default. The schema refuses it for
 // every value that the templates cannot do without, by the value's name: UID 0,
-// plain http and options without a value are not what anybody wishes (CHART-3).
+// plain http and options without a value are never meant (CHART-3).
 func TestNullIsRefused(t *testing.T) {
 	t.Parallel()
 	values := chartValues(t)

@@ -10,7 +10,7 @@ import (
 
 // What the proxy reaches by default: resolvers, and the usual ports of apiservers
 // and identity providers, but not the metadata services of clouds, which give
-// the credentials of the node to whoever asks (CHART-3).
+// the credentials of the node to any program that asks (CHART-3).
 func TestDefaultEgress(t *testing.T) {
 	t.Parallel()
 	policy := one[*networkingv1.NetworkPolicy](t, render(t, chart(t)))

@@ -14,10 +14,10 @@ import (
 // probeAgent is how the proxy's own requests call themselves.
 const probeAgent = "proxyauth-probe"
 
-// nobodyRanAsACertificate looks at every request that the apiservers have
+// noRequestRanAsACertificate looks at every request that the apiservers have
 // answered: none but the proxy's own reviews was taken for the name of a
 // certificate, or for anonymous.
-func (w *world) nobodyRanAsACertificate(t *testing.T) {
+func (w *world) noRequestRanAsACertificate(t *testing.T) {
 	t.Helper()
 	for _, target := range w.targets {
 		events, err := target.AuditEvents()

@@ -99,7 +99,7 @@ func (w *world) walk(t *testing.T, beside []scene) *load {
 // judge looks at what the apiservers and the proxy have written.
 func (w *world) judge(t *testing.T) {
 	t.Helper()
-	w.nobodyRanAsACertificate(t)
+	w.noRequestRanAsACertificate(t)
 	w.nothingLeaked(t)
 	w.hub.MustNotHaveBeenForbidden(t)
 }

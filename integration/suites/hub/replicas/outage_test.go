@@ -103,7 +103,7 @@ func (w *world) mustHaveProbed(t *testing.T, standbys []*replica, since time.Tim
 	t.Helper()
 	for _, r := range standbys {
 		if r.logged(t, asksOnSchedule) == 0 {
-			t.Errorf("%s never probed while nobody led", r.pod)
+			t.Errorf("%s never probed without a leader", r.pod)
 		}
 	}
 	events, err := w.target.AuditEvents()
@@ -119,7 +119,7 @@ func (w *world) mustHaveProbed(t *testing.T, standbys []*replica, since time.Tim
 	// A round may take up to an interval longer than it should on a loaded
 	// machine; one replica alone would not even then come up to this.
 	least := (1 + len(standbys)) * int(time.Since(since)/(2*probeInterval))
-	t.Logf("%d probes while nobody led", probed)
+	t.Logf("%d probes without a leader", probed)
 	if probed < least {
 		t.Errorf("want %d at least", least)
 	}

@@ -54,7 +54,7 @@ func TestObjects(t *testing.T) {
 		h.put("team-a", "new", external)
 		eventually(t, "created", func() bool { return f.object("team-a", "new") != nil })
 		if got := f.object("team-a", "new"); got.ManagedFields != nil || got.Spec.Enabled == nil {
-			t.Errorf("not as the hub defaults it, or with fields nobody reads: %+v", got)
+			t.Errorf("not as the hub defaults it, or with fields that are not read: %+v", got)
 		}
 		h.put("team-a", "new", `{"enabled":false,"service":{"ExternalService":{"url":"https://10.0.0.2"}}}`)
 		eventually(t, "changed", func() bool { return !f.object("team-a", "new").Spec.EnabledOrDefault() })

@@ -99,7 +99,7 @@ func (w *world) reads(t *testing.T) []auditv1.Event {
 const alike = 48
 
 // CERT-4: the front-proxy Secret may be there before its object and outlives it:
-// it belongs to nobody.
+// it has no owner.
 func (w *world) outlives(t *testing.T) {
 	pair := w.approve(t, "brief")
 	w.hub.Apply(t, w.cluster("brief"))

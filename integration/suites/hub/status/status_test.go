@@ -40,9 +40,9 @@ func (w *world) goodCluster(t *testing.T) {
 	}
 }
 
-// API-8, REC-6: a field that this version does not know how to serve, and that
-// restricts nobody, is a notice and an Event, and the cluster serves; without the
-// field both are over.
+// API-8, REC-6: a field that this version does not build, and that does not
+// restrict, is a notice and an Event, and the cluster serves. Without the field both
+// are over.
 func (w *world) withoutEffect(t *testing.T) {
 	w.approve(t, "later")
 	c := w.cluster("later")
@@ -105,7 +105,7 @@ func (w *world) closes(t *testing.T) {
 	}
 }
 
-// SIG-5: an apiserver and an identity provider that are away make nobody take the
+// SIG-5: an apiserver and an identity provider that are away do not take the
 // replica out of service.
 func (w *world) health(t *testing.T) {
 	away := oidc.Start(t, oidc.Options{})

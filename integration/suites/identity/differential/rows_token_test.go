@@ -59,7 +59,7 @@ func headers() []section {
 			{"crit", header("crit", []string{"exp"}), "401", same},
 			{"b64 true", joseHeader(changes{"b64": true, "crit": []string{"b64"}}), alice, but("401", "crit, b64")},
 			{"a header of 5 KiB", header("pad", strings.Repeat("x", 5000)), alice, but("401", "header, aud")},
-			{"a header member nobody knows", header("x-any", 1), alice, same},
+			{"an unknown header member", header("x-any", 1), alice, same},
 			{"typ in another case", header("typ", "jwt"), alice, same},
 			{"typ of another type", header("typ", 7), alice, but("401", "typ that is no string")},
 			{"typ application/secevent+jwt", header("typ", "application/secevent+jwt"), alice, but("401", "typ of another token")},

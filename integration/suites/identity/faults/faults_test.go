@@ -24,9 +24,9 @@ const marker = "m4rk3d"
 // fault is what happens to an endpoint.
 type fault struct {
 	name string
-	// manners of the front, open by default, and answer of the endpoint.
-	manners manners
-	answer  *oidc.Fault
+	// behaviour of the front, open by default, and answer of the endpoint.
+	behaviour behaviour
+	answer    *oidc.Fault
 	// says is the words of the notice, one of them.
 	says []string
 	// only, if not empty, are the endpoints it applies to.
@@ -47,9 +47,9 @@ var (
 )
 
 var faults = []fault{
-	{name: "refused", manners: refusing, says: []string{"refused the connection"}},
-	{name: "silent", manners: silent, says: tooLate},
-	{name: "stranger", manners: strange, says: []string{"certificate is not trusted"}},
+	{name: "refused", behaviour: refusing, says: []string{"refused the connection"}},
+	{name: "silent", behaviour: silent, says: tooLate},
+	{name: "stranger", behaviour: strange, says: []string{"certificate is not trusted"}},
 	{name: "aborts", answer: &oidc.Down, says: []string{"the connection failed"}},
 	{name: "slow", answer: &oidc.Fault{Delay: answerLimit + 5*time.Second}, says: tooLate},
 	{name: "mute", answer: &oidc.Fault{Delay: time.Hour}, says: tooLate},
@@ -151,7 +151,7 @@ func (c *cell) breakIt() error {
 		}
 		c.idp.SetFault(c.endpoint, f)
 	}
-	return c.front.set(c.manners)
+	return c.front.set(c.behaviour)
 }
 
 func (c *cell) repair() error {

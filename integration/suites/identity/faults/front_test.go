@@ -11,14 +11,14 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/pki"
 )
 
-// manners are what a front does with connections.
-type manners int
+// behaviour is what a front does with connections.
+type behaviour int
 
 const (
-	open     manners = iota // to the provider and back
-	refusing                // no server listens
-	silent                  // accepted, and never answered
-	strange                 // to the provider, but with the certificate of another server
+	open     behaviour = iota // to the provider and back
+	refusing                  // no server listens
+	silent                    // accepted, and never answered
+	strange                   // to the provider, but with the certificate of another server
 )
 
 // front stands before a provider, or before one of its endpoints, and does to
@@ -30,10 +30,10 @@ type front struct {
 	provider string
 	held     int // a socket that keeps the port while no server listens
 
-	mu       sync.Mutex
-	manners  manners
-	listener net.Listener
-	live     map[net.Conn]struct{}
+	mu        sync.Mutex
+	behaviour behaviour
+	listener  net.Listener
+	live      map[net.Conn]struct{}
 }
 
 // newFront takes an address, and refuses connections until it is set to
@@ -43,7 +43,7 @@ func newFront() (*front, error) {
 	if err != nil {
 		return nil, fmt.Errorf("holding a port: %w", err)
 	}
-	f := &front{held: held, manners: refusing, live: map[net.Conn]struct{}{}}
+	f := &front{held: held, behaviour: refusing, live: map[net.Conn]struct{}{}}
 	// With SO_REUSEADDR, which net.Listen sets as well, the port can be listened
 	// on beside this socket, and the kernel gives it to no other program.
 	if err := syscall.SetsockoptInt(held, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
@@ -60,11 +60,11 @@ func newFront() (*front, error) {
 	return f, nil
 }
 
-// set changes the manners, and ends the connections of before.
-func (f *front) set(m manners) error {
+// set changes the behaviour, and ends the connections from before.
+func (f *front) set(m behaviour) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.manners = m
+	f.behaviour = m
 	for c := range f.live {
 		c.Close()
 	}
@@ -100,7 +100,7 @@ func (f *front) accept(l net.Listener) {
 			return
 		}
 		f.mu.Lock()
-		m := f.manners
+		m := f.behaviour
 		f.live[c] = struct{}{}
 		f.mu.Unlock()
 		switch m {

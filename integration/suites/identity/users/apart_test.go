@@ -190,7 +190,7 @@ func TestAUTH14Kubernetes(t *testing.T) {
 		{"another issuer of the apiserver's", w.kanidm.Token(oidc.Alice, nil), ownPrefix + "kanidm:subject-alice", ownPrefix + "kanidm:subject-alice", false},
 		{"for another cluster", w.idp.Token(oidc.Alice, map[string]any{"aud": otherID}), "", "", false},
 		{"expired", w.idp.Token(oidc.Alice, map[string]any{"exp": time.Now().Add(-time.Hour).Unix()}), "", "", false},
-		{"an issuer nobody knows", w.idp.Token(oidc.Alice, map[string]any{"iss": "https://nobody.example.test"}), "", "", false},
+		{"an unknown issuer", w.idp.Token(oidc.Alice, map[string]any{"iss": "https://nobody.example.test"}), "", "", false},
 		{"a machine's opaque token", w.idp.APIToken(oidc.Robot), "", ownPrefix + "subject-robot", true},
 		{"a machine's JWS", w.idp.APITokenJWS(oidc.Robot), "", ownPrefix + "subject-robot", true},
 		{"a stranger's opaque token", w.kanidm.APIToken(oidc.Robot), "", "", true},

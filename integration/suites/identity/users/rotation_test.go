@@ -74,13 +74,13 @@ func (s *tracks) withdrawal(t *testing.T, r *route) {
 	start := time.Now()
 	for ; r.idp.Calls(oidc.Keys) == r.reads; time.Sleep(time.Second) {
 		// Each of these is another token: a refused one is remembered.
-		s.judged(t, r.name, r.signed(unheard), r.unusable(), "")
+		s.judged(t, r.name, r.signed(unheard), r.wrongTokenCode(), "")
 		if time.Since(start) > 2*time.Minute {
 			t.Fatal("an unknown kid does not have the keys read again")
 		}
 	}
-	s.judged(t, r.name, r.signed(oidc.K1), r.unusable(), "")
-	s.judged(t, r.name, r.before, r.unusable(), "")
+	s.judged(t, r.name, r.signed(oidc.K1), r.wrongTokenCode(), "")
+	s.judged(t, r.name, r.before, r.wrongTokenCode(), "")
 	s.judged(t, r.name, r.signed(k2), http.StatusOK, "")
 	t.Logf("asked for %v", time.Since(start).Round(time.Second))
 }

@@ -108,9 +108,9 @@ func (r *route) bearer(token string) string {
 	return r.idp.APIToken(oidc.Robot)
 }
 
-// unusable is the code for a JWT that its maker made wrong: the caller's fault,
-// or the provider's who gave it in an exchange (AUTH-16).
-func (r *route) unusable() int {
+// wrongTokenCode is the code for a JWT that was made wrong: the fault of the caller,
+// or of the provider that gave it in an exchange (AUTH-16).
+func (r *route) wrongTokenCode() int {
 	if r.exchanged {
 		return http.StatusServiceUnavailable
 	}
@@ -121,7 +121,7 @@ func (r *route) unusable() int {
 // not well formed for OidcProvider, which tells tokens apart by their payload.
 func (r *route) spelled(written string, code int) int {
 	if r.name == "exchanged-token" && !utf8.ValidString(written) {
-		return r.unusable()
+		return r.wrongTokenCode()
 	}
 	return code
 }

@@ -83,7 +83,7 @@ func TestTRUST3NoRequestSlipsThroughAChange(t *testing.T) {
 		before, isAlice := strings.CutSuffix(e.User.Username, "alice")
 		switch {
 		case byProbe(&e):
-		case !isAlice || nobody(&e):
+		case !isAlice || isUnasserted(&e):
 			t.Fatalf("a request ran as %q: %s %s", e.User.Username, e.UserAgent, e.RequestURI)
 		case before != prefix && (asked[before].IsZero() || !e.RequestReceivedTimestamp.After(asked[before])):
 			t.Fatalf("a request ran as %q before the apiserver was asked", e.User.Username)

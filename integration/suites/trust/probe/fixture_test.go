@@ -149,9 +149,9 @@ func byProbe(e *auditv1.Event) bool {
 	return e.Verb == "create" && e.ObjectRef != nil && e.ObjectRef.Resource == "selfsubjectreviews" || e.Verb == "get" && e.RequestURI == "/version"
 }
 
-// nobody is an event under a name that was not asserted: that of the certificate,
-// anonymous, or none (a 401).
-func nobody(e *auditv1.Event) bool {
+// isUnasserted reports whether an event has a name that was not asserted: that of
+// the certificate, anonymous, or none (a 401).
+func isUnasserted(e *auditv1.Event) bool {
 	switch e.User.Username {
 	case kube.FrontProxyName, otherName, "system:anonymous", "":
 		return true

@@ -155,7 +155,7 @@ func TestTRUST2AnotherSetInheritsNoOpenGate(t *testing.T) {
 			if events := since(t, w.noGroup, from, func(e *auditv1.Event) bool { return e.UserAgent == agent }); len(events) > 0 {
 				t.Errorf("it reached the apiserver: %+v", events[0])
 			}
-			if events := since(t, w.noGroup, from, func(e *auditv1.Event) bool { return nobody(e) && !byProbe(e) }); len(events) > 0 {
+			if events := since(t, w.noGroup, from, func(e *auditv1.Event) bool { return isUnasserted(e) && !byProbe(e) }); len(events) > 0 {
 				t.Errorf("a request under another name: %+v", events[0])
 			}
 		})

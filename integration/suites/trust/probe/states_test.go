@@ -110,7 +110,7 @@ func TestTRUST3FirstTraffic(t *testing.T) {
 			if n := len(since(t, tt.api, from, users)); n != want {
 				t.Errorf("%d requests reached the apiserver, want %d", n, want)
 			}
-			for _, e := range since(t, tt.api, from, nobody) {
+			for _, e := range since(t, tt.api, from, isUnasserted) {
 				if !byProbe(&e) {
 					t.Errorf("a request under another name: %q %s %s", e.User.Username, e.UserAgent, e.RequestURI)
 				}
