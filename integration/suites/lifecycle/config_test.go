@@ -247,7 +247,7 @@ func TestFailedReload(t *testing.T) {
 			allAlive(t, append(fresh, streams...))
 		})
 	}
-	if n := countGoroutines(t, px, "caddymodule.(*runtime).loop"); n != 1 {
+	if n := countGoroutines(t, px, "serving.(*Runtime).compileChanges"); n != 1 {
 		t.Errorf("%d runtimes are running, want 1", n)
 	}
 	reload(t, px, func(o *proxy.Options) { o.Caddyfile = good })

@@ -59,7 +59,7 @@ func TestSTREAM1Reload(t *testing.T) {
 	waitCode(t, px, "cluster-b", 200)
 	allAlive(t, streams)
 
-	if n := countGoroutines(t, px, "caddymodule.(*runtime).loop"); n != 1 {
+	if n := countGoroutines(t, px, "serving.(*Runtime).compileChanges"); n != 1 {
 		t.Errorf("%d runtimes are running, want 1", n)
 	}
 	with := countGoroutines(t, px, "")
@@ -67,7 +67,7 @@ func TestSTREAM1Reload(t *testing.T) {
 	// One more reload lets the last old server go.
 	reload(t, px, nil)
 	eventually(t, "all goroutines of old configurations end", patience, func() error {
-		for _, f := range []string{"reverseproxy.(*Handler).handleUpgradeResponse", "upstream.(*watch).Read", "k8swatch.(*Directory).Run"} {
+		for _, f := range []string{"reverseproxy.(*Handler).handleUpgradeResponse", "upstream.(*watch).Read", "directory.(*Source).Run"} {
 			want := 0
 			if strings.Contains(f, "Run") {
 				want = 1
