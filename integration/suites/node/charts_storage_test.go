@@ -57,6 +57,9 @@ func (i *installation) testStorage(t *testing.T) {
 	a.hold(t)
 	i.helm(t, append([]string{"install"}, args...)...)
 	pods := i.acmePods(t)
+	for _, port := range []string{"80", "443"} {
+		i.Eventually(t, "the Service leads to a pod on port "+port, func() bool { return i.leads(t, port) })
+	}
 	a.release(t)
 	var first *x509.Certificate
 	for _, ip := range pods {
@@ -82,6 +85,19 @@ func (i *installation) testStorage(t *testing.T) {
 	i.checkStorageRequests(t)
 	i.helm(t, "uninstall", acmeRelease, "--namespace", acmeNamespace)
 	i.Admin.MustRun(t, "get", "namespace", storageNamespace)
+}
+
+// leads says whether the node takes connections to the Service to a pod: the
+// address of a Service without endpoints refuses them.
+func (i *installation) leads(t *testing.T, port string) bool {
+	t.Helper()
+	address := i.Admin.MustRun(t, "get", "service", "-n", acmeNamespace, acmeDeployment, "--output=jsonpath={.spec.clusterIP}").Stdout
+	conn, err := i.node.Namespaces.DialContext(t.Context(), "tcp", net.JoinHostPort(address, port))
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
 }
 
 // acmePods waits until the release has rolled out, and returns the addresses of

@@ -117,7 +117,7 @@ func TestCRD02ARightThatIsTakenAway(t *testing.T) {
 func (w *world) bindings(namespace string) []string {
 	w.Helper()
 	names := strings.Fields(w.hub.Admin.MustRun(w, "get", "rolebinding", "-n", namespace, "-o", "jsonpath={.items[*].metadata.name}").Stdout)
-	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasSuffix(name, "-references") })
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasSuffix(name, ":references") })
 	if len(names) == 0 {
 		w.Fatalf("no RoleBinding in %s", namespace)
 	}
