@@ -20,7 +20,7 @@ MODULES := . integration xcaddy/demo
 
 # Rooms whose goroutines meet: their unit tests run with the race detector in
 # each run. All others do in test-long.
-RACE_ROOMS := ./caddymodule/serving/... ./caddymodule/trust/... ./caddymodule/authn/... ./caddymodule/upstream/...
+RACE_ROOMS := ./caddymodule/serving/... ./caddymodule/trust/... ./caddymodule/upstream/... ./k8swatch/source/hub/...
 
 # How many test programs of integration/ run at the same time. They wait for
 # real servers more than they compute.
@@ -53,16 +53,16 @@ demo-once: build ## The demo runs its checks, and cleans up however it ends
 .PHONY: check
 check: build ## While working: format, static checks, unit tests, one request on a real apiserver
 	$(TOOLS) staticcheck controller-gen etcd kube-apiserver kubectl >/dev/null
-	@$(MAKE) --no-print-directory -j3 lint unit smoke
+	@$(MAKE) --no-print-directory -k -j3 lint unit smoke
 
 .PHONY: test
 test: build tools ## Before landing, and in CI: all that holds in twelve minutes
-	@$(MAKE) --no-print-directory -j3 integration rest
+	@$(MAKE) --no-print-directory -k -j3 integration rest
 
 # What computes runs beside integration, which waits.
 .PHONY: rest
 rest:
-	@$(MAKE) --no-print-directory -j1 lint unit race xcaddy demo-once
+	@$(MAKE) --no-print-directory -k -j1 lint unit race xcaddy demo-once
 
 .PHONY: tools
 tools: ## The real servers and tools, built once and kept outside the repository

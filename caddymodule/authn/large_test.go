@@ -29,10 +29,6 @@ var tinyGroups = sync.OnceValue(func() []byte {
 	return []byte(`{"sub":"alice","groups":["a"` + strings.Repeat(`,""`, boundedjson.MaxAnswer/3-20) + `]}`)
 })
 
-func writes(body []byte) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }
-}
-
 // heapPeak samples the heap until stop is called, which tells by how much it
 // grew at most.
 func heapPeak() (stop func() (mib uint64)) {
