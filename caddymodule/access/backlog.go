@@ -16,12 +16,13 @@ const (
 	// bytes: the window of its HTTP/2 stream from the apiserver, and the buffers
 	// and goroutines of the request.
 	HeldByAnswer = 640 << 10
-	// maxHeld bounds the answers of one caller, in bytes.
-	maxHeld = 64 << 20
-	// maxPlaces is how many answers of a caller may hold bytes at a time.
-	maxPlaces = maxHeld / HeldByAnswer
-	// maxWaiting is how many requests of a caller wait for a place.
-	maxWaiting = maxPlaces
+	// heldByRequest is what a request holds that waits for a place, in bytes.
+	heldByRequest = 24 << 10
+	// maxPlaces is how many answers of a caller may hold bytes at a time: 40 MiB.
+	maxPlaces = 40 << 20 / HeldByAnswer
+	// maxWaiting is how many requests of a caller wait for a place: 24 MiB. A
+	// thousand requests that a program sends at once all find room.
+	maxWaiting = 24 << 20 / heldByRequest
 
 	// placeWait is how long a request waits for a place.
 	placeWait = 10 * time.Second
