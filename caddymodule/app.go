@@ -25,7 +25,7 @@ var process = serving.NewProcess(liveLog(), clientIP)
 // ProxyKubeApi objects are read from, and what the proxy admin allows their
 // authors. The handler `proxyauth` relays to them.
 //
-// It outlives a reload: clusters, connections, open streams and the election of
+// What it holds outlives a reload: clusters, connections, open streams and the election of
 // the leader go on, unless an option of this app that shapes them changed. No
 // change to a cluster needs a reload.
 type App struct {

@@ -1,6 +1,7 @@
 // Package access decides whether an authenticated user may make a request to a
-// cluster. Today that is the required group. Further rules rest on the reading
-// of paths, which is here too.
+// cluster. Today that is the required group, and the bound on answers that a
+// caller does not read (Backlog). Further rules rest on the reading of paths,
+// which is here too.
 //
 // # Why paths are read here
 //

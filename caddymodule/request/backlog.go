@@ -18,7 +18,7 @@ func (q *Request) Enter() *Refusal {
 	if q.answer != nil || q.config.Backlog == nil {
 		return nil
 	}
-	answer, err := q.config.Backlog.Enter(q.r.Context(), q.caller(), q.cut)
+	answer, err := q.config.Backlog.Enter(q.r.Context(), q.decision.subject, q.cut)
 	switch {
 	case err == nil:
 		q.answer = answer
@@ -27,16 +27,6 @@ func (q *Request) Enter() *Refusal {
 		return backlogged
 	}
 	return clientClosedRequest
-}
-
-// caller names the identity of a request: the same name on two clusters may be
-// two people. Without an identity it is the client's address.
-func (q *Request) caller() string {
-	key := q.decision.Key
-	if q.decision.Identity == nil {
-		return key.Namespace + "/" + key.Name + "@" + q.client
-	}
-	return key.Namespace + "/" + key.Name + " " + q.decision.Identity.Name
 }
 
 // cut ends an answer whose write is under way, so that the write returns.

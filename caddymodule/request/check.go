@@ -12,7 +12,7 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
-// check is one row of section 3 of the specification. It writes what it finds
+// check is one row of section 3 of docs/reference.md. It writes what it finds
 // out into the Decision and has no other effect.
 type check struct {
 	name string
@@ -22,18 +22,20 @@ type check struct {
 // checks are the rows in their order; the first that refuses decides. Row 14,
 // this replica's own trust check, is made by Send.
 var checks = [...]check{
-	{"method", checkMethod},               // row 1
-	{"early data", checkEarlyData},        // row 2
-	{"first list", checkSynced},           // row 3
-	{"cluster", checkCluster},             // row 4
-	{"loop", checkLoop},                   // row 5
-	{"path", checkPath},                   // row 6
-	{"upgrade protocol", checkUpgrade},    // row 6
-	{"readiness", checkReady},             // row 8; row 7 is the ban
+	{"method", checkMethod},            // row 1
+	{"early data", checkEarlyData},     // row 2
+	{"clusters read", checkSynced},     // row 3
+	{"cluster", checkCluster},          // row 4
+	{"loop", checkLoop},                // row 5
+	{"path", checkPath},                // row 6
+	{"upgrade protocol", checkUpgrade}, // row 6
+	// row 7 is the ban, which this version lacks
+	{"readiness", checkReady},             // row 8
 	{"authentication", authenticate},      // row 9
 	{"forwarded identity", checkForward},  // row 10
 	{"impersonation", checkImpersonation}, // row 11
-	{"group", checkGroup},                 // row 12; row 13 is the quota
+	{"group", checkGroup},                 // row 12
+	// row 13 is the quota, which this version lacks
 }
 
 func checkMethod(q *Request, _ *Decision) *Refusal {
@@ -133,6 +135,8 @@ func checkUpgrade(q *Request, d *Decision) *Refusal {
 
 // checkReady refuses when the cluster may not serve, or its apiserver was seen
 // not to honour the proxy. It comes before any call to an identity provider.
+// Package compile finds out why a cluster may not serve; the words of the answer
+// are in refusal.go.
 func checkReady(_ *Request, d *Decision) *Refusal {
 	if d.Cluster.Closed != "" {
 		return closed(d.Cluster.Spec.Mode, d.Cluster.Closed)

@@ -44,7 +44,7 @@ func (uncounted) CountRequest(*serving.Cluster, int, time.Duration) {}
 // relay stands in for reverse_proxy and its transport.
 func (f *costFixture) relay(w http.ResponseWriter, r *http.Request) {
 	d := DecisionOf(r.Context())
-	ctx, answered := d.Cluster.Relay.Streams.Begin(r.Context(), d.subject())
+	ctx, answered := d.Cluster.Relay.Streams.Begin(r.Context(), d.subject)
 	defer answered()
 	out := d.outgoing(ctx, r, &bodyWatcher{ReadCloser: r.Body})
 	res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, ContentLength: 1024, Body: io.NopCloser(http.NoBody), Request: out}

@@ -32,6 +32,10 @@ type Decision struct {
 
 	// body is that of the answer, nil while there is none.
 	body io.Closer
+	// subject names the caller among all callers of this process: the same name on
+	// two clusters may be two people. Without an identity it is the client's
+	// address.
+	subject string
 	// inPath says that the path of the URL names the cluster.
 	inPath bool
 

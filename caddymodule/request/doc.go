@@ -1,7 +1,7 @@
 // Package request decides whether one request may go to an apiserver, sends it
 // there, and answers it when it may not.
 //
-// The checks of section 3 of the specification are a list in check.go, in their
+// The checks of section 3 of docs/reference.md are a list in check.go, in their
 // order. Each check reads the request and the clusters, writes what it found out
 // into a Decision, and may return a Refusal; it counts nothing and logs nothing.
 // Send is the last code before the wire: it builds the outgoing request from the

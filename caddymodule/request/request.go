@@ -128,7 +128,17 @@ func (q *Request) Decide() (*Decision, *Refusal) {
 			return q.decision, refused
 		}
 	}
+	q.decision.subject = q.subject()
 	return q.decision, nil
+}
+
+// subject is Decision.subject.
+func (q *Request) subject() string {
+	d := q.decision
+	if d.Identity == nil {
+		return d.Key.Namespace + "/" + d.Key.Name + "@" + q.client
+	}
+	return d.Key.Namespace + "/" + d.Key.Name + " " + d.Identity.Name
 }
 
 // DecideAgain reports whether the request must be decided again after err:

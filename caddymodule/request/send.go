@@ -28,7 +28,7 @@ func (d *Decision) Send(r *http.Request, metrics *serving.Metrics) (*http.Respon
 	if reason := c.Trust.Admit(r.Context()); reason != "" {
 		return nil, notTrusted(c.Spec.Mode, reason)
 	}
-	ctx, answered := c.Relay.Streams.Begin(r.Context(), d.subject())
+	ctx, answered := c.Relay.Streams.Begin(r.Context(), d.subject)
 	defer answered()
 	if errors.Is(context.Cause(ctx), upstream.ErrEnded) {
 		return nil, clusterMoved
@@ -164,15 +164,7 @@ func (d *Decision) track(r *http.Request, res *http.Response) {
 	if res.ContentLength < 0 && d.parsed.Follows(r.Method, r.URL.RawQuery) {
 		kind = upstream.Watch
 	}
-	d.Cluster.Relay.Streams.Track(res, upstream.Options{Kind: kind, Subject: d.subject()})
-}
-
-// subject names the user of a stream, empty when the proxy does not know the user.
-func (d *Decision) subject() string {
-	if d.Identity == nil {
-		return ""
-	}
-	return d.Identity.Name
+	d.Cluster.Relay.Streams.Track(res, upstream.Options{Kind: kind, Subject: d.subject})
 }
 
 // bodyWatcher remembers why reading the client's body failed. The transport

@@ -19,8 +19,8 @@ type Cluster struct {
 	Spec *k8swatch.Cluster
 	// Settings say how identities are forwarded.
 	Settings identity.Settings
-	// Closed is the reason of Ready for which the cluster may not serve,
-	// whatever its apiserver does; empty while it may.
+	// Closed is the reason of Ready for which compilation closed the cluster, empty
+	// for an open one. What the apiserver thinks of the proxy is in Trust.
 	Closed string
 
 	Trust *trust.Trust

@@ -103,8 +103,8 @@ func (p *Process) takeOutOfForce(rt *Runtime) {
 	p.inForce = slices.DeleteFunc(p.inForce, func(other *Runtime) bool { return other == rt })
 }
 
-// updateLeadership has every runtime look whether it leads: another one serves
-// now.
+// updateLeadership has every runtime look whether it leads. It is called when
+// another runtime has begun to serve: only that one may lead.
 func (p *Process) updateLeadership() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

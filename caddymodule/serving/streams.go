@@ -67,8 +67,8 @@ func (s *streamGroups) endMissing(rt *Runtime) {
 	}
 }
 
-// detach takes the groups of an object that is gone although there is another
-// of its name; the caller ends them. As in endMissing, only the runtime that
+// detach takes the groups of an object that was deleted and created again under
+// its name; the caller ends them. As in endMissing, only the runtime that
 // serves new requests decides.
 func (s *streamGroups) detach(rt *Runtime, key k8swatch.Key) []*upstream.Group {
 	if rt.process.Current() != rt {

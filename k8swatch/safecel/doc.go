@@ -5,7 +5,7 @@
 //
 // Expressions are compiled and run by the packages of kube-apiserver, which
 // has one author of expressions: its own administrator. Here every author of
-// an object writes some, all of them run in one process, and and callers write
+// an object writes some, all of them run in one process, and callers write
 // the claims that they run over. This package bounds what kube-apiserver leaves
 // open. The language and the results are the same.
 //

@@ -19,6 +19,6 @@
 //
 // To see where the time goes:
 //
-//	cd integration && go test -run '^$' -bench . -benchtime 1x ./bench -args -profile /tmp/profiles
+//	cd integration && go test -run '^$' -bench . -benchtime 1x ./suites/bench -args -profile /tmp/profiles
 //	go tool pprof -top /tmp/profiles/h2-proxyauth.cpu.pprof
 package bench

@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/hub"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/proxy"
 )
 
@@ -63,7 +65,8 @@ func (i *installation) testStorage(t *testing.T) {
 	a.release(t)
 	var first *x509.Certificate
 	for _, ip := range pods {
-		i.Eventually(t, ip+" shows a certificate of the authority", func() bool {
+		// Caddy asks again after a minute when the authority did not reach it at once.
+		hub.Eventually(t, ip+" shows a certificate of the authority", 3*time.Minute, func() bool {
 			shown := i.obtained(t, a, ip)
 			if first == nil {
 				first = shown
