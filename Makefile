@@ -57,7 +57,10 @@ check: build ## While working: format, static checks, unit tests, one request on
 
 .PHONY: test
 test: build tools ## Before landing, and in CI: all that holds in twelve minutes
-	@$(MAKE) --no-print-directory -k -j3 integration rest
+	@failed=0; \
+	$(MAKE) --no-print-directory -k -j3 integration rest || failed=1; \
+	$(MAKE) --no-print-directory scale || failed=1; \
+	exit $$failed
 
 # What computes runs beside integration, which waits.
 .PHONY: rest
@@ -82,7 +85,13 @@ smoke: build
 
 .PHONY: integration
 integration: build tools
-	$(SUITES) -p $(TESTS_AT_ONCE) -timeout 30m ./suites/identity/... ./suites/hub/... ./suites/deploy/... ./suites/lifecycle/... ./...
+	$(SUITES) -p $(TESTS_AT_ONCE) -timeout 30m \
+		$$(go list ./suites/identity/... ./suites/hub/... ./suites/node/... ./suites/deploy/... ./suites/lifecycle/... ./... | grep -v /suites/hub/scale$$ | awk '!seen[$$0]++')
+
+# Measured in seconds, so alone.
+.PHONY: scale
+scale: build tools
+	$(SUITES) -timeout 10m ./suites/hub/scale
 
 # Parts of test-long, each under an hour: what waits in real time, the oldest
 # apiservers, and everything that runs beside other goroutines against the race
