@@ -29,6 +29,10 @@ const (
 	// unreadAfter is how long a write must take before its caller counts as one
 	// who does not read.
 	unreadAfter = time.Second
+	// wokenAfter is the same for answers without a place while many of them write:
+	// quiet streams of one caller that all have something to write at once.
+	wokenAfter  = 50 * time.Millisecond
+	manyWriting = maxPlaces / 4
 	// idleAfter is how long an answer must have written nothing before it counts
 	// as one that has nothing to write.
 	idleAfter = 100 * time.Millisecond
@@ -64,6 +68,9 @@ type Backlog struct {
 
 // caller is the answers of one caller.
 type caller struct {
+	// writing counts the writes under way of answers without a place.
+	writing atomic.Int64
+
 	open    map[*Answer]struct{}
 	places  int
 	waiting []*Answer // in order of arrival
@@ -79,6 +86,9 @@ type Answer struct {
 	// blocked is when the write under way began, idle when the last one ended,
 	// in nanoseconds of Unix time; the other one is 0.
 	blocked, idle atomic.Int64
+	// hasPlace is placed, for those who do not hold the lock; counted says that
+	// the write under way is counted by the caller.
+	hasPlace, counted atomic.Bool
 
 	// Guarded by the lock of the backlog.
 	placed  bool
@@ -161,10 +171,23 @@ func (a *Answer) Leave() {
 func (a *Answer) Writing() {
 	a.idle.Store(0)
 	a.blocked.Store(time.Now().UnixNano())
+	if a.hasPlace.Load() {
+		return
+	}
+	a.counted.Store(true)
+	if a.caller.writing.Add(1) > manyWriting {
+		b := a.backlog
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.lookWithin(sweepContended)
+	}
 }
 
 // Written says that it has ended.
 func (a *Answer) Written() {
+	if a.counted.CompareAndSwap(true, false) {
+		a.caller.writing.Add(-1)
+	}
 	a.blocked.Store(0)
 	a.idle.Store(time.Now().UnixNano())
 }
@@ -172,6 +195,7 @@ func (a *Answer) Written() {
 func (a *Answer) place() {
 	if !a.placed {
 		a.placed = true
+		a.hasPlace.Store(true)
 		a.caller.places++
 	}
 }
@@ -179,6 +203,7 @@ func (a *Answer) place() {
 func (a *Answer) unplace() {
 	if a.placed {
 		a.placed = false
+		a.hasPlace.Store(false)
 		a.caller.places--
 	}
 }
@@ -224,12 +249,13 @@ func (b *Backlog) look() {
 func (c *caller) look(now time.Time) time.Duration {
 	var unread []*Answer
 	withoutPlace := 0
+	crowded := c.writing.Load() > manyWriting
 	for a := range c.open {
 		blocked, idle := a.since(now)
 		switch {
 		case blocked >= noProgress:
 			a.end()
-		case blocked >= unreadAfter:
+		case blocked >= unreadAfter, crowded && !a.placed && blocked >= wokenAfter:
 			a.place()
 			unread = append(unread, a)
 		case blocked == 0 && idle >= idleAfter && len(c.waiting) > 0:
@@ -249,7 +275,7 @@ func (c *caller) look(now time.Time) time.Duration {
 		a.end()
 	}
 	switch {
-	case len(c.waiting) > 0:
+	case len(c.waiting) > 0, c.writing.Load() > manyWriting:
 		return sweepContended
 	case withoutPlace > 0:
 		return sweepCrowded

@@ -162,6 +162,34 @@ func TestBacklogCountsWhatBecomesUnread(t *testing.T) {
 	})
 }
 
+// RELAY-7: quiet streams that all have something to write at once are bounded as
+// soon as it shows that their caller does not read.
+func TestBacklogBoundsStreamsThatWakeTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBacklog()
+		var cuts atomic.Int64
+		var all []*Answer
+		for range 20 * maxPlaces {
+			var a *Answer
+			a, err := b.Enter(t.Context(), "mallory", func() { cuts.Add(1); go a.Leave() })
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, a)
+		}
+		for _, a := range all {
+			a.Writing()
+		}
+		time.Sleep(200 * time.Millisecond)
+		if left := int64(len(all)) - cuts.Load(); left > maxPlaces {
+			t.Errorf("%d answers hold bytes after 200 ms", left)
+		}
+		for _, a := range all {
+			a.Leave()
+		}
+	})
+}
+
 // A request that waits ends with its context, and leaves nothing behind.
 func TestBacklogWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

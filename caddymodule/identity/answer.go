@@ -2,6 +2,7 @@ package identity
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -9,8 +10,9 @@ import (
 // on every cluster of the path form, and on what else the proxy serves there.
 // The names are folded (see fold).
 var originHeaders = [...]string{
-	"alt-svc", "clear-site-data", "nel", "report-to", "reporting-endpoints",
-	"service-worker-allowed", "set-cookie2", "strict-transport-security",
+	"accept-ch", "alt-svc", "clear-site-data", "nel", "report-to", "reporting-endpoints",
+	"sec-session-registration", "secure-session-registration", "service-worker-allowed",
+	"set-cookie2", "set-login", "strict-transport-security", "use-as-dictionary",
 }
 
 // nosniff is shared by all answers.
@@ -72,23 +74,44 @@ func withoutDomain(cookies []string) {
 // values. A shorter one, such as `json`, may stand in a header by chance.
 const wholeBearer = 16
 
-// RemoveBearer removes every header of a request whose value holds the bearer
-// that was presented, whatever its name: gateways that authenticate copy it to
+// RemoveBearer removes the bearer that was presented from every header of a
+// request, whatever its name: gateways that authenticate copy it to
 // X-Forwarded-Access-Token and others, which an apiserver must not see and an
 // access log must not hold (ID-5). A bearer shorter than 16 bytes must be the
-// whole value, or all of it after a scheme.
+// whole value, or all of it after a scheme. Of a list only the elements go that
+// hold the bearer, so that a client cannot remove what a gateway has added.
 func RemoveBearer(h http.Header, bearer string) {
 	if bearer == "" {
 		return
 	}
 	for key, values := range h {
+		if !slices.ContainsFunc(values, func(value string) bool { return holdsBearer(value, bearer) }) {
+			continue
+		}
+		kept := make([]string, 0, len(values))
 		for _, value := range values {
-			if holdsBearer(value, bearer) {
-				delete(h, key)
-				break
+			if value = withoutBearer(value, bearer); value != "" {
+				kept = append(kept, value)
 			}
 		}
+		if len(kept) == 0 {
+			delete(h, key)
+		} else {
+			h[key] = kept
+		}
 	}
+}
+
+// withoutBearer is a list without the elements that hold the bearer, or empty.
+func withoutBearer(value, bearer string) string {
+	if !holdsBearer(value, bearer) {
+		return value
+	}
+	elements := slices.DeleteFunc(strings.Split(value, ","), func(element string) bool { return holdsBearer(element, bearer) })
+	if rest := strings.TrimSpace(strings.Join(elements, ",")); !holdsBearer(rest, bearer) {
+		return rest
+	}
+	return ""
 }
 
 func holdsBearer(value, bearer string) bool {

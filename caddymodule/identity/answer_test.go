@@ -66,11 +66,24 @@ func TestRemoveBearer(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			h := http.Header{"X-Forwarded-Access-Token": {"other", tt.value}, "Accept": {"*/*"}}
+			h := http.Header{"X-Forwarded-Access-Token": {tt.value}, "Accept": {"*/*"}}
 			RemoveBearer(h, tt.bearer)
 			if _, stays := h["X-Forwarded-Access-Token"]; stays == tt.gone || len(h["Accept"]) != 1 {
 				t.Errorf("headers %v, gone must be %t", h, tt.gone)
 			}
 		})
+	}
+}
+
+// ID-5: what a gateway adds to a list stays, whatever the client wrote there.
+func TestRemoveBearerKeepsTheRestOfAList(t *testing.T) {
+	const bearer = "eyJhbGciOiJSUzI1NiJ9.e30.c2lnbmF0dXJl"
+	h := http.Header{
+		"X-Forwarded-For": {bearer + ", 203.0.113.9"}, "Via": {"1.1 gateway", "1.1 " + bearer}, "X-Token": {bearer},
+	}
+	RemoveBearer(h, bearer)
+	want := http.Header{"X-Forwarded-For": {"203.0.113.9"}, "Via": {"1.1 gateway"}}
+	if diff := cmp.Diff(want, h); diff != "" {
+		t.Errorf("headers (-want +got):\n%s", diff)
 	}
 }

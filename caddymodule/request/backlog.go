@@ -32,7 +32,7 @@ func (q *Request) Enter() *Refusal {
 // cut ends an answer whose write is under way, so that the write returns.
 func (q *Request) cut() {
 	if conn := q.hijacked.Load(); conn != nil {
-		_ = (*conn).Close()
+		go (*conn).Close() // which says goodbye, and may wait for the client
 		return
 	}
 	// The only error is that of a writer without deadlines, which no server of

@@ -34,7 +34,7 @@ type Decision struct {
 	body io.Closer
 	// subject names the caller among all callers of this process: the same name on
 	// two clusters may be two people. Without an identity it is the client's
-	// address.
+	// network.
 	subject string
 	// inPath says that the path of the URL names the cluster.
 	inPath bool

@@ -136,7 +136,7 @@ func (q *Request) Decide() (*Decision, *Refusal) {
 func (q *Request) subject() string {
 	d := q.decision
 	if d.Identity == nil {
-		return d.Key.Namespace + "/" + d.Key.Name + "@" + q.client
+		return d.Key.Namespace + "/" + d.Key.Name + "@" + serving.SourceOf(q.client)
 	}
 	return d.Key.Namespace + "/" + d.Key.Name + " " + d.Identity.Name
 }
@@ -191,9 +191,12 @@ func (q *Request) respond(refused *Refusal) error {
 	deadline := http.NewResponseController(q.ResponseWriter)
 	limited := deadline.SetWriteDeadline(time.Now().Add(refusalTimeout)) == nil
 	err := refused.Write(q, q.r)
-	if limited && q.r.ProtoMajor == 1 {
-		// The connection may carry further requests.
-		err = errors.Join(err, deadline.SetWriteDeadline(time.Time{}))
+	if err == nil && limited && q.r.ProtoMajor == 1 {
+		// The deadline must hold while the answer goes out, and not for the next
+		// request of the connection.
+		if err = q.FlushError(); err == nil {
+			err = deadline.SetWriteDeadline(time.Time{})
+		}
 	}
 	return err
 }

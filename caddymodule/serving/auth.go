@@ -85,7 +85,7 @@ func (rt *Runtime) newValidators() *authn.Factory {
 			OnPanic: func(stack []byte) {
 				p.logger.Error("the validation of a token panicked; the token was refused", zap.ByteString("stack", stack))
 			},
-			Source: func(ctx context.Context) string { return sourceOf(p.clientIP(ctx)) },
+			Source: func(ctx context.Context) string { return SourceOf(p.clientIP(ctx)) },
 		},
 		Answers:            p.answers,
 		TokenCacheTTL:      rt.options.TokenCacheTTL,

@@ -2,6 +2,7 @@ package serving
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,10 +43,10 @@ func TestAuthWarningsAreOccasional(t *testing.T) {
 // closing is a validator that says when it is closed.
 type closing struct {
 	authn.Validator
-	closed bool
+	closed atomic.Bool
 }
 
-func (c *closing) Close() { c.closed = true }
+func (c *closing) Close() { c.closed.Store(true) }
 
 // A validator that the next version does not take over is closed when no
 // request can use it any more.
@@ -57,13 +58,13 @@ func TestAuthRetires(t *testing.T) {
 			old.retire(Auth{Validator: kept})
 		}
 		time.Sleep(requestDrain - time.Second)
-		if dropped.closed {
+		if dropped.closed.Load() {
 			t.Error("closed while a request may use it")
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait() // until the timer's function has ended
-		if !dropped.closed || kept.closed {
-			t.Errorf("closed: dropped %t, kept %t", dropped.closed, kept.closed)
+		if !dropped.closed.Load() || kept.closed.Load() {
+			t.Errorf("closed: dropped %t, kept %t", dropped.closed.Load(), kept.closed.Load())
 		}
 	})
 }

@@ -90,9 +90,9 @@ func codeLabel(code int) string {
 	return strconv.Itoa(code)
 }
 
-// sourceOf is the network of a client, for limits: the owner of one IPv6 address
+// SourceOf is the network of a client, for limits: the owner of one IPv6 address
 // has the /64 around it.
-func sourceOf(ip string) string {
+func SourceOf(ip string) string {
 	address, err := netip.ParseAddr(ip)
 	if err != nil || address.Unmap().Is4() {
 		return ip

@@ -14,7 +14,7 @@ func TestSourceOf(t *testing.T) {
 		"fe80::1":                 "fe80::/64",
 		"something else entirely": "something else entirely",
 	} {
-		if got := sourceOf(ip); got != want {
+		if got := SourceOf(ip); got != want {
 			t.Errorf("%q: %q, want %q", ip, got, want)
 		}
 	}

@@ -149,7 +149,7 @@ func newStream(res *http.Response, o Options) stream {
 		res.Body = u
 		return u
 	}
-	if res.Body == nil || res.Body == http.NoBody || res.ContentLength == 0 {
+	if res.Body == nil || res.Body == http.NoBody {
 		return nil
 	}
 	if o.Kind == Watch {

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/net/http/httpguts"
-
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 )
 
 // ErrUnexpectedSwitch says that the apiserver switched protocols although the
@@ -34,8 +32,8 @@ func checkSwitch(wanted string, res *http.Response) error {
 }
 
 // informed is the context of one request. Its client trace is that of the
-// request, but keeps from Caddy the informational answers that Caddy must not
-// pass on: a 101 and a 100.
+// request, but keeps the informational answers from Caddy, which would pass them
+// on.
 //
 // On HTTP/2 net/http takes a 101 for an informational response and reports it to
 // Got1xxResponse. Caddy's hook writes such a response to the client, which would
@@ -44,8 +42,9 @@ func checkSwitch(wanted string, res *http.Response) error {
 // replaced by a changed copy.
 type informed struct {
 	context.Context
-	trace  httptrace.ClientTrace
-	inform func(int, textproto.MIMEHeader) error
+	trace httptrace.ClientTrace
+	// informational counts the informational answers.
+	informational atomic.Int32
 	// switched says that a 101 came: net/http keeps our error from errors.Is.
 	switched atomic.Bool
 	// continued says that a 100 came, where one is waited for.
@@ -59,7 +58,7 @@ func guard(ctx context.Context) *informed {
 		trace = new(httptrace.ClientTrace)
 		ctx = httptrace.WithClientTrace(ctx, trace)
 	}
-	i := &informed{Context: ctx, trace: *trace, inform: trace.Got1xxResponse}
+	i := &informed{Context: ctx, trace: *trace}
 	i.trace.Got1xxResponse = i.got1xx
 	return i
 }
@@ -79,15 +78,18 @@ func (i *informed) got1xx(code int, header textproto.MIMEHeader) error {
 		i.switched.Store(true)
 		return ErrUnexpectedSwitch
 	}
-	// The server in front sends a 100 by itself once the body is read.
-	if i.inform == nil || code == http.StatusContinue {
-		return nil
+	// The server in front sends a 100 by itself once the body is read. Others are
+	// not passed on: no client of Kubernetes uses them, and on HTTP/2 this runs in
+	// the loop that reads for every request of the connection, which a client that
+	// does not read would stop.
+	if i.informational.Add(1) > maxInformational {
+		return errInformational
 	}
-	// All clusters of the path form share one origin (ID-5), and no client should
-	// keep cookies of an interim answer (RFC 8297).
-	identity.ScrubAnswer(http.Header(header), false)
-	// Only a final answer redirects.
-	delete(header, "Location")
-	delete(header, "Refresh")
-	return i.inform(code, header)
+	return nil
 }
+
+// maxInformational is how many informational answers may come before the final
+// one: net/http leaves it to this hook to bound them.
+const maxInformational = 16
+
+var errInformational = errors.New("the apiserver sent too many informational answers")

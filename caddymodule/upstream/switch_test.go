@@ -84,7 +84,7 @@ func TestSwitchOverHTTP2(t *testing.T) {
 	}
 }
 
-// The hooks of Caddy's client trace go on, and hear of 103 but not of 101.
+// The hooks of Caddy's client trace go on, and hear of no informational answer.
 func TestClientTrace(t *testing.T) {
 	s := newServer(t, false, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", "</x>")
@@ -103,12 +103,17 @@ func TestClientTrace(t *testing.T) {
 		t.Error("the context lost a value")
 	}
 	do(t, pair(t, s.config), request(t, s.config, "GET", "/", nil).WithContext(ctx))
-	if !got || len(codes) != 1 || codes[0] != http.StatusEarlyHints {
+	if !got || len(codes) != 0 {
 		t.Errorf("hooks: connection %t, codes %v", got, codes)
 	}
 	err := httptrace.ContextClientTrace(guarded).Got1xxResponse(101, nil)
-	if !errors.Is(err, ErrUnexpectedSwitch) || len(codes) != 1 {
+	if !errors.Is(err, ErrUnexpectedSwitch) || len(codes) != 0 {
 		t.Errorf("101: %v, codes %v", err, codes)
+	}
+	for i := range maxInformational + 1 {
+		if err := httptrace.ContextClientTrace(guarded).Got1xxResponse(103, nil); (err != nil) != (i == maxInformational) {
+			t.Errorf("answer %d: %v", i, err)
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ func New() *Compiler {
 		EnvOptions:        []cel.EnvOption{guarded},
 		ProgramOptions: []cel.ProgramOption{
 			cel.CustomDecoratorV2(literalPatterns),
+			cel.CustomDecoratorV2(guardComparison),
 			cel.CostTracking(&costs{}),
 			listCosts(),
 			cel.CostLimit(ExpressionBudget),

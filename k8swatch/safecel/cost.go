@@ -22,6 +22,11 @@ func (c *costs) CallCost(function, overload string, args []ref.Val, result ref.V
 		return &n
 	}
 	n := work(function, args, result)
+	if n >= ExpressionBudget {
+		// It is over, and kube-apiserver's rules look at all of a value: they would
+		// take for ever.
+		return &n
+	}
 	if known := c.CostEstimator.CallCost(function, overload, args, result); known != nil {
 		n = max(n, *known)
 	}
@@ -36,6 +41,12 @@ func listCosts() cel.ProgramOption {
 	for _, id := range []string{"list_flatten", "list_flatten_int"} {
 		trackers = append(trackers, interpreter.OverloadCostTracker(id, func(args []ref.Val, result ref.Val) *uint64 {
 			n := 1 + deep(args[0], ExpressionBudget) + deep(result, ExpressionBudget)
+			return &n
+		}))
+	}
+	for _, id := range []string{"list_distinct"} {
+		trackers = append(trackers, interpreter.OverloadCostTracker(id, func(args []ref.Val, _ ref.Val) *uint64 {
+			n := 1 + elementsOf(args[0])*deep(args[0], ExpressionBudget)
 			return &n
 		}))
 	}

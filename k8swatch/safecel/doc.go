@@ -19,6 +19,9 @@
 //     lists.range and + are measured before they allocate, or are charged for
 //     what they made. cel-go charges 1 for a call on dynamic values, and all
 //     claims are dynamic; the costs here go by the values.
+//   - A value may stand for more than it takes: a list of ten times the same list of
+//     ten times the same list. What looks at all of a value is measured before it
+//     runs, since nothing can interrupt it.
 //   - A token is mapped by up to 163 expressions. They share one Budget, and
 //     the end of a context ends them.
 //   - Patterns are written by the author, never by a token: they must be

@@ -6,9 +6,11 @@ import (
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/functions"
+	"github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
+	"github.com/google/cel-go/interpreter"
 )
 
 // What one call may make or do. Costs are charged after a call, which is too
@@ -28,6 +30,7 @@ var guards = map[string]func(args []ref.Val) bool{
 	"indexOf":         guardSearch,
 	"lastIndexOf":     guardSearch,
 	"distinct":        func(args []ref.Val) bool { return pairs(args[0], args[0]) },
+	"flatten":         small,
 	"sets.contains":   guardSets,
 	"sets.equivalent": guardSets,
 	"sets.intersects": guardSets,
@@ -77,20 +80,66 @@ func guardFormat(args []ref.Val) bool {
 		uint64(len(text))+deep(args[1], maxText)*bytesPerCost <= maxText
 }
 
-// guardSearch is about texts: what is searched for is compared at every place of
-// what is searched.
-func guardSearch(args []ref.Val) bool { return length(args[0])*length(args[1]) <= maxPairs }
+// small reports whether all values together can be looked at whole. A value may
+// be of any size though nothing large was given: a list that holds a list ten
+// times, which holds a list ten times, takes no room.
+func small(args []ref.Val) bool {
+	n := uint64(0)
+	for _, arg := range args {
+		if n += deep(arg, ExpressionBudget); n >= ExpressionBudget {
+			return false
+		}
+	}
+	return true
+}
+
+// guardSearch is about texts, where what is searched for is compared at every
+// place of what is searched, and about lists.
+func guardSearch(args []ref.Val) bool {
+	return length(args[0])*length(args[1]) <= maxPairs && small(args[:2]) && pairs(args[0], args[1])
+}
+
+// comparisons are the operators that have no function which could be replaced.
+var comparisons = map[string]func(a, b ref.Val) ref.Val{
+	operators.Equals:    func(a, b ref.Val) ref.Val { return types.Equal(a, b) },
+	operators.NotEquals: func(a, b ref.Val) ref.Val { return types.Bool(types.Equal(a, b) != types.True) },
+	operators.In: func(element, in ref.Val) ref.Val {
+		if container, ok := in.(traits.Container); ok {
+			return container.Contains(element)
+		}
+		return types.MaybeNoSuchOverloadErr(in)
+	},
+}
+
+// guardComparison puts small before the comparisons.
+func guardComparison(step interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+	call, ok := step.(interpreter.InterpretableCall)
+	if !ok || len(call.Args()) != 2 {
+		return step, nil
+	}
+	compare, ok := comparisons[call.Function()]
+	if !ok {
+		return step, nil
+	}
+	return interpreter.NewCall(call.ID(), call.Function(), call.OverloadID(), call.Args(), func(args ...ref.Val) ref.Val {
+		if !small(args) {
+			return tooMuch()
+		}
+		return compare(args[0], args[1])
+	}), nil
+}
 
 func guardSets(args []ref.Val) bool { return pairs(args[0], args[1]) }
 
+// pairs reports whether each element of one list can be compared with each of the
+// other, all that the elements hold included.
 func pairs(a, b ref.Val) bool {
-	la, ok1 := a.(traits.Lister)
-	lb, ok2 := b.(traits.Lister)
-	if !ok1 || !ok2 {
-		return true
+	n, m := max(1, elementsOf(a)), max(1, elementsOf(b))
+	if n > maxPairs || m > maxPairs {
+		return false
 	}
-	n, m := elements(la), elements(lb)
-	return n <= maxPairs && m <= maxPairs && n*m <= maxPairs
+	da, db := deep(a, ExpressionBudget), deep(b, ExpressionBudget)
+	return da < ExpressionBudget && db < ExpressionBudget && n*db <= maxPairs && m*da <= maxPairs
 }
 
 // bigExponent is one that a number would have to be written out for.
