@@ -104,10 +104,10 @@ var comparisons = map[string]func(a, b ref.Val) ref.Val{
 	operators.Equals:    func(a, b ref.Val) ref.Val { return types.Equal(a, b) },
 	operators.NotEquals: func(a, b ref.Val) ref.Val { return types.Bool(types.Equal(a, b) != types.True) },
 	operators.In: func(element, in ref.Val) ref.Val {
-		if container, ok := in.(traits.Container); ok {
+		if container, ok := in.(traits.Container); ok && in.Type().HasTrait(traits.ContainerType) {
 			return container.Contains(element)
 		}
-		return types.MaybeNoSuchOverloadErr(in)
+		return types.ValOrErr(in, "no such overload")
 	},
 }
 
