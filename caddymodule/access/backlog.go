@@ -29,9 +29,9 @@ const (
 	// unreadAfter is how long a write must take before its caller counts as one
 	// who does not read.
 	unreadAfter = time.Second
-	// wokenAfter is the same for answers without a place while many of them write:
-	// quiet streams of one caller that all have something to write at once.
-	wokenAfter  = 50 * time.Millisecond
+	// manyWriting is how many writes of answers without a place may be under way
+	// before the backlog is looked at soon: quiet streams of one caller that all
+	// have something to write at once.
 	manyWriting = maxPlaces / 4
 	// idleAfter is how long an answer must have written nothing before it counts
 	// as one that has nothing to write.
@@ -249,13 +249,12 @@ func (b *Backlog) look() {
 func (c *caller) look(now time.Time) time.Duration {
 	var unread []*Answer
 	withoutPlace := 0
-	crowded := c.writing.Load() > manyWriting
 	for a := range c.open {
 		blocked, idle := a.since(now)
 		switch {
 		case blocked >= noProgress:
 			a.end()
-		case blocked >= unreadAfter, crowded && !a.placed && blocked >= wokenAfter:
+		case blocked >= unreadAfter:
 			a.place()
 			unread = append(unread, a)
 		case blocked == 0 && idle >= idleAfter && len(c.waiting) > 0:

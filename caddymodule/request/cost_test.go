@@ -2,6 +2,7 @@ package request
 
 import (
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -103,7 +104,14 @@ func TestOwnAllocations(t *testing.T) {
 	const most = 22
 	f := newCostFixture(t, zap.NewNop())
 	r, token := f.request(), []string{"Bearer " + strings.Repeat("a", 600)}
-	if n := testing.AllocsPerRun(200, func() { f.serve(t, r, token) }); n > most {
-		t.Errorf("%v allocations a request, want at most %d", n, most)
+	// What goroutines of earlier tests allocate meanwhile is counted as well, so the
+	// least of some rounds tells.
+	least := math.Inf(1)
+	for range 20 {
+		if least = min(least, testing.AllocsPerRun(200, func() { f.serve(t, r, token) })); least <= most {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
+	t.Errorf("%v allocations a request, want at most %d", least, most)
 }
