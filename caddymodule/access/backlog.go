@@ -28,7 +28,7 @@ const (
 	placeWait = 10 * time.Second
 	// unreadAfter is how long a write must take before its caller counts as one
 	// who does not read.
-	unreadAfter = time.Second
+	unreadAfter = 2 * time.Second
 	// manyWriting is how many writes of answers without a place may be under way
 	// before the backlog is looked at soon: quiet streams of one caller that all
 	// have something to write at once.
