@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -163,15 +164,16 @@ var errNotFree = errors.New("no free port")
 
 // FreePort is a TCP port of 127.0.0.1 that was free a moment ago, and that no
 // test process is given again while this one runs: servers that listen with
-// SO_REUSEPORT, as Caddy's do, would share it without an error. Another program may
-// still take it before the server listens: callers retry.
+// SO_REUSEPORT, as Caddy's do, would share it without an error. It is none that the
+// kernel gives to connections, so that a server which starts again finds it free.
+// Another program may still take it before the server listens: callers retry.
 func FreePort() (int, error) {
 	for range maxPortTries {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		port := firstPort + rand.IntN(ports)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
-			return 0, fmt.Errorf("%w: %w", errNotFree, err)
+			continue
 		}
-		port := l.Addr().(*net.TCPAddr).Port
 		l.Close()
 		// An abstract socket ends with its process, whatever ends that.
 		if claim, err := net.Listen("unix", fmt.Sprintf("@proxyauthk8s-test-port-%d", port)); err == nil {
@@ -184,7 +186,12 @@ func FreePort() (int, error) {
 	return 0, errNotFree
 }
 
-const maxPortTries = 100
+const (
+	maxPortTries = 100
+	// firstPort and ports are a range below that of connections (from 32768 on, in
+	// net.ipv4.ip_local_port_range) and of the NodePorts of Kubernetes.
+	firstPort, ports = 10_000, 20_000
+)
 
 // claims are what FreePort holds, by port.
 var claims sync.Map
