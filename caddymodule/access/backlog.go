@@ -86,12 +86,11 @@ type Answer struct {
 	// blocked is when the write under way began, idle when the last one ended,
 	// in nanoseconds of Unix time; the other one is 0.
 	blocked, idle atomic.Int64
-	// hasPlace is placed, for those who do not hold the lock; counted says that
-	// the write under way is counted by the caller.
-	hasPlace, counted atomic.Bool
+	// placed says that the answer has a place, and changes under the lock of the
+	// backlog alone; counted says that the write under way is counted by the caller.
+	placed, counted atomic.Bool
 
 	// Guarded by the lock of the backlog.
-	placed  bool
 	granted chan struct{} // closed with placed, nil unless it waits
 	left    bool
 }
@@ -171,7 +170,7 @@ func (a *Answer) Leave() {
 func (a *Answer) Writing() {
 	a.idle.Store(0)
 	a.blocked.Store(time.Now().UnixNano())
-	if a.hasPlace.Load() {
+	if a.placed.Load() {
 		return
 	}
 	a.counted.Store(true)
@@ -193,17 +192,13 @@ func (a *Answer) Written() {
 }
 
 func (a *Answer) place() {
-	if !a.placed {
-		a.placed = true
-		a.hasPlace.Store(true)
+	if a.placed.CompareAndSwap(false, true) {
 		a.caller.places++
 	}
 }
 
 func (a *Answer) unplace() {
-	if a.placed {
-		a.placed = false
-		a.hasPlace.Store(false)
+	if a.placed.CompareAndSwap(true, false) {
 		a.caller.places--
 	}
 }
@@ -260,7 +255,7 @@ func (c *caller) look(now time.Time) time.Duration {
 		case blocked == 0 && idle >= idleAfter && len(c.waiting) > 0:
 			a.unplace()
 		}
-		if !a.placed {
+		if !a.placed.Load() {
 			withoutPlace++
 		}
 	}

@@ -44,12 +44,10 @@ func listCosts() cel.ProgramOption {
 			return &n
 		}))
 	}
-	for _, id := range []string{"list_distinct"} {
-		trackers = append(trackers, interpreter.OverloadCostTracker(id, func(args []ref.Val, _ ref.Val) *uint64 {
-			n := 1 + elementsOf(args[0])*deep(args[0], ExpressionBudget)
-			return &n
-		}))
-	}
+	trackers = append(trackers, interpreter.OverloadCostTracker("list_distinct", func(args []ref.Val, _ ref.Val) *uint64 {
+		n := 1 + elementsOf(args[0])*deep(args[0], ExpressionBudget)
+		return &n
+	}))
 	for _, id := range []string{"list_sets_contains_list", "list_sets_intersects_list", "list_sets_equivalent_list"} {
 		trackers = append(trackers, interpreter.OverloadCostTracker(id, func(args []ref.Val, _ ref.Val) *uint64 {
 			// Each element of one list is compared with all of the other, and
