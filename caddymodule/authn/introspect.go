@@ -112,7 +112,7 @@ func (p *oidcProvider) readIntrospection(r *idp.Response, expires time.Time) (in
 func (p *oidcProvider) judgeTimes(c claims.Claims, state *introspected) error {
 	now := p.now()
 	if c.IsSet("exp") {
-		expires, ok := c.Date("exp")
+		expires, ok := c.DateOrText("exp")
 		if !ok {
 			return noAnswer
 		}
@@ -121,7 +121,7 @@ func (p *oidcProvider) judgeTimes(c claims.Claims, state *introspected) error {
 		}
 	}
 	if c.IsSet("nbf") {
-		notBefore, ok := c.Date("nbf")
+		notBefore, ok := c.DateOrText("nbf")
 		if !ok {
 			return noAnswer
 		}

@@ -52,6 +52,8 @@ func TestOIDCSigned(t *testing.T) {
 		changes []any
 		reason  string
 		warned  bool
+		// tokenReason is for claims_source Token alone.
+		tokenReason string
 	}{
 		{name: "good"},
 		{name: "ES256", by: es256},
@@ -90,7 +92,8 @@ func TestOIDCSigned(t *testing.T) {
 		{name: "another key", by: by("k1", jose.RS256, issuertest.RSA2()), reason: ReasonSignature},
 		{name: "unknown key", by: k2(), reason: ReasonUnknownKey},
 		{name: "RS256 by the kid of an EC key", by: by("es256", jose.RS256, issuertest.RSA1()), reason: ReasonSignature},
-		{name: "no sub", changes: []any{"sub", absent}, reason: ReasonClaims},
+		{name: "no sub", changes: []any{"sub", absent}, tokenReason: ReasonClaims},
+		{name: "sub null", changes: []any{"sub", nil}},
 		{name: "sub empty", changes: []any{"sub", ""}},
 		{name: "sub a number", changes: []any{"sub", 42}, reason: ReasonClaims},
 	} {
@@ -113,6 +116,12 @@ func TestOIDCSigned(t *testing.T) {
 				}
 				token := p.issue(w.token(t, key, of, tt.changes...), alice(), w.active())
 				reason, name := tt.reason, "alice"
+				if from != nil && tt.tokenReason != "" {
+					reason = tt.tokenReason
+				}
+				if tt.name == "sub null" && from != nil {
+					name = "" // EmptyName comes later
+				}
 				if tt.name == "sub empty" { // EmptyName comes later; userinfo cannot be held against it
 					name = ""
 					if from == nil {

@@ -1,6 +1,7 @@
 package authn
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -76,12 +77,16 @@ func TestOIDCOpaque(t *testing.T) {
 		{name: "azp before client_id", config: []func(*oidcConfig){party}, state: []any{"aud", "x", "azp", "y", "client_id", "proxy-a"}, reason: ReasonAudience, introspect: 1},
 		{name: "azp null", config: []func(*oidcConfig){party}, state: []any{"aud", "x", "azp", nil, "client_id", "proxy-a"}, reason: ReasonAudience, introspect: 1},
 		{name: "expired", state: []any{"exp", now}, reason: ReasonExpired, introspect: 1},
-		{name: "exp as text", state: []any{"exp", "4102444800"}, fault: introspectionEndpoint + ": its answer has a member of the wrong type", introspect: 1},
+		{name: "exp as text", state: []any{"exp", "4102444800"}, userinfo: 1, introspect: 1},
+		{name: "expired, as text", state: []any{"exp", fmt.Sprint(now)}, reason: ReasonExpired, introspect: 1},
+		{name: "exp no number", state: []any{"exp", "2030-01-02"}, fault: introspectionEndpoint + ": its answer has a member of the wrong type", introspect: 1},
+		{name: "exp true", state: []any{"exp", true}, fault: introspectionEndpoint + ": its answer has a member of the wrong type", introspect: 1},
 		{name: "no exp", state: []any{"exp", absent}, userinfo: 1, introspect: 1},
 		{name: "exp null", state: []any{"exp", nil}, userinfo: 1, introspect: 1},
 		{name: "nbf now", state: []any{"nbf", now + 300}, userinfo: 1, introspect: 1},
 		{name: "nbf later", state: []any{"nbf", now + 301}, reason: ReasonNotYetValid, introspect: 1},
-		{name: "nbf as text", state: []any{"nbf", "0"}, fault: introspectionEndpoint + ": its answer has a member of the wrong type", introspect: 1},
+		{name: "nbf as text", state: []any{"nbf", "0"}, userinfo: 1, introspect: 1},
+		{name: "nbf later, as text", state: []any{"nbf", fmt.Sprint(now + 301)}, reason: ReasonNotYetValid, introspect: 1},
 		{name: "issuer", state: []any{"iss", p.URL}, userinfo: 1, introspect: 1},
 		{name: "another issuer", state: []any{"iss", "https://other.example.test"}, reason: ReasonUnknownIssuer, introspect: 1},
 		{name: "issuer a number", state: []any{"iss", 1}, fault: introspectionEndpoint + ": its answer has a member of the wrong type", introspect: 1},

@@ -3,10 +3,8 @@ package exchange
 import (
 	"encoding/json"
 	"errors"
-	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -60,18 +58,15 @@ func text(found map[string]json.RawMessage, name string) (string, bool) {
 	return s, true
 }
 
-// life reads expires_in: a JSON number of seconds, absent for not known.
+// life reads expires_in: a number of seconds, absent for not known.
 func life(found map[string]json.RawMessage) (time.Duration, error) {
 	raw, ok := found["expires_in"]
 	if !ok || string(raw) == "null" {
 		return 0, nil
 	}
-	if raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
-		return 0, faultMember
-	}
-	seconds, err := strconv.ParseFloat(string(raw), 64)
+	seconds, ok := strictjson.Number(raw)
 	switch {
-	case err != nil && !math.IsInf(seconds, 1):
+	case !ok:
 		return 0, faultMember
 	case seconds < 1:
 		return 0, faultExpired

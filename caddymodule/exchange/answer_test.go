@@ -126,7 +126,10 @@ func TestAnswers(t *testing.T) {
 		{"expires_in beyond numbers", `{"access_token":"issued-token","token_type":"N_A","issued_token_type":"id_token","expires_in":1e999}`, idToken, issued(maxLife)},
 		{"expires_in 0", standard("expires_in", 0), idToken, fault(faultExpired)},
 		{"expires_in negative", standard("expires_in", -5), idToken, fault(faultExpired)},
-		{"expires_in text", standard("expires_in", "300"), idToken, fault(faultMember)},
+		{"expires_in as text", standard("expires_in", "300"), idToken, issued(300 * time.Second)},
+		{"expires_in 0 as text", standard("expires_in", "0"), idToken, fault(faultExpired)},
+		{"expires_in in words", standard("expires_in", "5 minutes"), idToken, fault(faultMember)},
+		{"expires_in empty", standard("expires_in", ""), idToken, fault(faultMember)},
 		{"expires_in true", standard("expires_in", true), idToken, fault(faultMember)},
 
 		{"access_token number", standard("access_token", 7), idToken, fault(faultMember)},

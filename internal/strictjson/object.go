@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"math"
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
@@ -32,6 +34,19 @@ func Object(text []byte) (map[string]json.RawMessage, error) {
 		return nil, ErrAmbiguous
 	}
 	return members, nil
+}
+
+// Number reads a JSON number, or a text that is written as one: providers have
+// "3600" for 3600.
+func Number(value []byte) (float64, bool) {
+	if len(value) > 1 && value[0] == '"' {
+		value = value[1 : len(value)-1]
+	}
+	if len(value) == 0 || value[0] != '-' && (value[0] < '0' || value[0] > '9') || !json.Valid(value) {
+		return 0, false
+	}
+	n, err := strconv.ParseFloat(string(value), 64)
+	return n, err == nil || math.IsInf(n, 0)
 }
 
 // EachMember visits the members of a JSON object, each with its name in quotes

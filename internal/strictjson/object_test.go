@@ -2,6 +2,7 @@ package strictjson
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -113,6 +114,25 @@ func repairs(payload []byte) bool {
 		}
 		if s, ok := token.(string); ok {
 			read += strings.Count(s, "\ufffd")
+		}
+	}
+}
+
+// AUTH-16: a number may be written as a text, and what only a lenient parser takes
+// for a number is none.
+func TestNumber(t *testing.T) {
+	for text, want := range map[string]float64{
+		`3600`: 3600, `"3600"`: 3600, `-1.5e3`: -1500, `"-1.5e3"`: -1500, `"0"`: 0, `1e999`: math.Inf(1),
+	} {
+		if got, ok := Number([]byte(text)); !ok || got != want {
+			t.Errorf("%s is %v, %t", text, got, ok)
+		}
+	}
+	for _, text := range []string{
+		``, `"`, `""`, `null`, `true`, `[1]`, `{}`, `"Infinity"`, `"NaN"`, `"0x10"`, `"1_000"`, `"+1"`, `" 1"`, `"1 "`, `"01"`, `"1,5"`, `"\u0031"`, `"true"`,
+	} {
+		if got, ok := Number([]byte(text)); ok {
+			t.Errorf("%s is %v", text, got)
 		}
 	}
 }

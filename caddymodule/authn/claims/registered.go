@@ -4,8 +4,9 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
-	"strconv"
 	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/strictjson"
 )
 
 const (
@@ -104,12 +105,23 @@ func (c Claims) Date(name string) (time.Time, bool) {
 	return time.Unix(seconds, 0), ok
 }
 
+// DateOrText is Date, and reads a text that is a number as well: some introspection
+// endpoints write their dates so (AUTH-16).
+func (c Claims) DateOrText(name string) (time.Time, bool) {
+	seconds, ok := wholeSeconds(c[name])
+	return time.Unix(seconds, 0), ok
+}
+
 func numericDate(raw json.RawMessage) (int64, bool) {
-	if len(raw) == 0 || raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
+	if len(raw) == 0 || raw[0] == '"' {
 		return 0, false
 	}
-	seconds, err := strconv.ParseFloat(string(raw), 64)
-	if err != nil || math.Abs(seconds) > maxDate {
+	return wholeSeconds(raw)
+}
+
+func wholeSeconds(raw json.RawMessage) (int64, bool) {
+	seconds, ok := strictjson.Number(raw)
+	if !ok || math.Abs(seconds) > maxDate {
 		return 0, false
 	}
 	return int64(math.Floor(seconds)), true

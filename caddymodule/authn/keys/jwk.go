@@ -7,7 +7,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rsa"
 	"encoding/json"
-	"errors"
 	"slices"
 	"sync/atomic"
 
@@ -104,60 +103,20 @@ func parseKeys(document []byte) ([]*Key, error) {
 
 // parseKey returns nil for what has no kid and cannot be used.
 func parseKey(raw json.RawMessage) *Key {
-	var about struct {
-		KeyID      string   `json:"kid"`
-		Operations []string `json:"key_ops"`
-		secretMembers
-	}
-	_ = json.Unmarshal(raw, &about) // as far as it can be read
-	key := &Key{id: about.KeyID}
-
-	var jwk jose.JSONWebKey
-	switch err := about.read(raw, &jwk); {
-	case err != nil,
-		jwk.Use != "" && jwk.Use != "sig",
-		about.Operations != nil && !slices.Contains(about.Operations, "verify"):
-	default:
-		key.id = jwk.KeyID
-		key.algorithm = jose.SignatureAlgorithm(jwk.Algorithm)
+	var members jwkMembers
+	_ = json.Unmarshal(raw, &members) // what is no object has no members
+	key := &Key{id: members.keyID()}
+	if members.mayVerify() {
+		key.algorithm = jose.SignatureAlgorithm(text(members.Algorithm))
 		if key.algorithm == "Ed25519" { // RFC 9864's name for it
 			key.algorithm = jose.EdDSA
 		}
-		key.key = verificationKey(jwk.Key)
+		key.key = verificationKey(members.publicKey())
 	}
 	if key.key == nil && key.id == "" {
 		return nil
 	}
 	return key
-}
-
-// secretMembers are the members of private and symmetric keys (RFC 7518 sections 6.2.2,
-// 6.3.2 and 6.4.1, RFC 8037 section 2). go-jose checks a private RSA key when it
-// reads it, which takes a hundred times as long as for a public key. A key set with
-// private keys must not cost that time (AUTH-13).
-type secretMembers struct {
-	D   json.RawMessage `json:"d"`
-	P   json.RawMessage `json:"p"`
-	Q   json.RawMessage `json:"q"`
-	Dp  json.RawMessage `json:"dp"`
-	Dq  json.RawMessage `json:"dq"`
-	Qi  json.RawMessage `json:"qi"`
-	Oth json.RawMessage `json:"oth"`
-	K   json.RawMessage `json:"k"`
-	// go-jose reads these for algorithms of its own.
-	Priv json.RawMessage `json:"priv"`
-}
-
-var errSecretKey = errors.New("it is not a public key")
-
-// read reads a key without secret members.
-func (s *secretMembers) read(raw json.RawMessage, jwk *jose.JSONWebKey) error {
-	for _, member := range []json.RawMessage{s.D, s.P, s.Q, s.Dp, s.Dq, s.Qi, s.Oth, s.K, s.Priv} {
-		if member != nil && string(member) != "null" {
-			return errSecretKey
-		}
-	}
-	return json.Unmarshal(raw, jwk)
 }
 
 // verificationKey returns a public key that is strong enough, and nil for any other

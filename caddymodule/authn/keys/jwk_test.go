@@ -1,6 +1,8 @@
 package keys
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
@@ -115,7 +117,11 @@ func TestUnusableKeys(t *testing.T) {
 		{"key without a type", map[string]any{"kid": "k2"}, k2(), false},
 		{"modulus missing", map[string]any{"kty": "RSA", "kid": "k2", "e": "AQAB"}, k2(), false},
 		{"kid a number", map[string]any{"kty": "RSA", "kid": 2}, k2(), false},
-		{"other certificate", issuertest.With(jwk(k2()), "x5c", []string{"AAAA"}), k2(), false},
+		{"use enc in a list", issuertest.With(jwk(k2()), "use", []string{"enc"}), k2(), false},
+		{"key_ops encrypt as text", issuertest.With(jwk(k2()), "key_ops", "encrypt"), k2(), false},
+		{"point that is on no curve", map[string]any{"kty": "EC", "crv": "P-256", "kid": "k2", "x": "AQ", "y": "AQ"}, k2(), false},
+		{"modulus that is no base64", issuertest.With(jwk(k2()), "n", "*"), k2(), false},
+		{"exponent over 64 bits", issuertest.With(jwk(k2()), "e", "AQAAAAAAAAAAAQ"), k2(), false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -134,6 +140,59 @@ func TestUnusableKeys(t *testing.T) {
 			if want == ErrSignature {
 				p.Reads(t, 1)
 			}
+		})
+	}
+}
+
+// AUTH-5: of a JWK only what makes the key is read, so that odd members cost no
+// key. Issuers were seen with most of these.
+func TestOddMembersCostNoKey(t *testing.T) {
+	rsa2, ec := k2(), by("k2", jose.ES512, issuertest.EC521())
+	padded := rsa2.JWK()
+	for _, name := range []string{"n", "e"} {
+		value := padded[name].(string)
+		padded[name] = strings.NewReplacer("-", "+", "_", "/").Replace(value) + strings.Repeat("=", -len(value)&3)
+	}
+	point := ec.Key.Public().(*ecdsa.PublicKey)
+	for point.X.BitLen() > 520 { // a coordinate with a leading zero octet
+		ec.Key = issuertest.NewEC(elliptic.P521())
+		point = ec.Key.Public().(*ecdsa.PublicKey)
+	}
+	trimmed := issuertest.With(ec.JWK(), "x", issuertest.Encode(point.X.Bytes()))
+	tests := []struct {
+		name   string
+		key    map[string]any
+		signer signer
+	}{
+		{"certificate of another key", issuertest.With(rsa2.JWK(), "x5c", []string{"AAAA"}), rsa2},
+		{"empty certificate", issuertest.With(rsa2.JWK(), "x5c", []string{""}), rsa2},
+		{"certificate as text", issuertest.With(rsa2.JWK(), "x5c", "AAAA"), rsa2},
+		{"hash of a certificate", issuertest.With(rsa2.JWK(), "x5t", "not a hash"), rsa2},
+		{"hash that is a number", issuertest.With(rsa2.JWK(), "x5t#S256", 7), rsa2},
+		{"address of a certificate", issuertest.With(rsa2.JWK(), "x5u", "%zz"), rsa2},
+		{"curve of an RSA key", issuertest.With(issuertest.With(rsa2.JWK(), "crv", ""), "exp", ""), rsa2},
+		{"use null", issuertest.With(rsa2.JWK(), "use", nil), rsa2},
+		{"use empty", issuertest.With(rsa2.JWK(), "use", ""), rsa2},
+		{"use in a list", issuertest.With(rsa2.JWK(), "use", []string{"sig"}), rsa2},
+		{"use a number", issuertest.With(rsa2.JWK(), "use", 1), rsa2},
+		{"key_ops as text", issuertest.With(rsa2.JWK(), "key_ops", "verify"), rsa2},
+		{"key_ops empty", issuertest.With(rsa2.JWK(), "key_ops", []string{}), rsa2},
+		{"key_ops of objects", issuertest.With(rsa2.JWK(), "key_ops", []any{map[string]any{}}), rsa2},
+		{"alg a number", issuertest.With(rsa2.JWK(), "alg", 256), rsa2},
+		{"alg null", issuertest.With(rsa2.JWK(), "alg", nil), rsa2},
+		{"no other primes", issuertest.With(issuertest.With(rsa2.JWK(), "oth", []any{}), "d", ""), rsa2},
+		{"padding and the other alphabet", padded, rsa2},
+		{"coordinate without its zeros", trimmed, ec},
+		{"kid a number", issuertest.With(by("20300102", jose.RS256, issuertest.RSA2()).JWK(), "kid", 20300102), by("20300102", jose.RS256, issuertest.RSA2())},
+		{"kid null", issuertest.With(rsa2.JWK(), "kid", nil), by("", jose.RS256, issuertest.RSA2())},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := issuertest.New(t, tt.key, k1().JWK())
+			w := newWorld(t, p)
+			w.check(t, w.token(t, tt.signer, p), nil)
+			w.check(t, w.token(t, k1(), p), nil)
+			p.Reads(t, 1)
 		})
 	}
 }

@@ -14,6 +14,7 @@ var elsewhere = map[string]string{
 	"bad signature, known kid":  "integration/suites/identity/differential/provider_test.go: func (w *world) keyFetches(",
 	"provider unreachable":      "integration/suites/identity/differential/provider_test.go: func (w *world) providerAway(",
 	"withdrawn key":             "caddymodule/authn/keys/set_test.go: func TestRotation(",
+	"x5c, padding of a JWK":     "caddymodule/authn/keys/jwk_test.go: func TestOddMembersCostNoKey(",
 	"pattern of matches, find":  "k8swatch/safecel/safecel_test.go: func TestInspectRefuses(",
 	"size of an expression":     "k8swatch/compile/cel_test.go: func TestDearExpressionsAreRefused(",
 	"environment proxies":       "caddymodule/authn/keys/read_test.go: func TestConnectionFaults(",
