@@ -111,7 +111,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		if refused := q.Enter(); refused != nil {
 			return q.Refuse(refused)
 		}
-		err := relay(q, r, d, next)
+		err := handOn(q, r, d, next)
 		if q.DecideAgain(err) {
 			continue
 		}
@@ -122,8 +122,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 }
 
-// relay hands an accepted request to next.
-func relay(q *request.Request, r *http.Request, d *request.Decision, next caddyhttp.Handler) error {
+// handOn gives an accepted request to next.
+func handOn(q *request.Request, r *http.Request, d *request.Decision, next caddyhttp.Handler) error {
 	r = request.WithDecision(r, d)
 	// reverse_proxy logs it at debug level, and a query can hold a token (SIG-3).
 	// The query itself is sent from the URL.

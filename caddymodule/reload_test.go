@@ -80,7 +80,7 @@ func openWatch(t *testing.T, name string) *http.Response {
 			}
 		}
 	}()
-	c.Relay.Streams.Track(res, upstream.Options{Kind: upstream.Watch})
+	c.Relay.Streams.Track(res, upstream.StreamOptions{Kind: upstream.Watch})
 	return res
 }
 

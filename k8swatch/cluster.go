@@ -83,9 +83,9 @@ type Cluster struct {
 	ClientCertSecret string
 	ClientCertTarget string
 
-	// RecheckAt is when the object must be compiled again though nothing changed,
+	// RecompileAt is when the object must be compiled again though nothing changed,
 	// because a certificate expires or begins to be valid; zero for never.
-	RecheckAt time.Time
+	RecompileAt time.Time
 }
 
 // MaxMode bounds what a message repeats of a mode that is not known, in bytes.

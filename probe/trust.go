@@ -26,8 +26,8 @@ type Effect int
 const (
 	// Inconclusive proves nothing.
 	Inconclusive Effect = iota
-	// Believed is less than a proof, and enough where nothing is known yet.
-	Believed
+	// Provisional is less than a proof: it opens a gate of which nothing is known yet.
+	Provisional
 	// Passes is the proof that was asked for.
 	Passes
 	// Refuses is the proof of the contrary.
@@ -60,7 +60,7 @@ func (v Verdict) Effect() Effect {
 		return Refuses
 	}
 	if v.NamesAssertedUser {
-		return Believed
+		return Provisional
 	}
 	return Inconclusive
 }

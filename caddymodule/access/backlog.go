@@ -71,13 +71,13 @@ type caller struct {
 	// writing counts the writes under way of answers without a place.
 	writing atomic.Int64
 
-	open    map[*Answer]struct{}
+	open    map[*Entry]struct{}
 	places  int
-	waiting []*Answer // in order of arrival
+	waiting []*Entry // in order of arrival
 }
 
-// Answer is a request under way and its answer.
-type Answer struct {
+// Entry is a request under way, and its answer.
+type Entry struct {
 	backlog *Backlog
 	name    string
 	caller  *caller
@@ -102,13 +102,13 @@ func NewBacklog() *Backlog { return &Backlog{callers: make(map[string]*caller)} 
 // free, and returns ErrBacklog when that takes too long or too many requests wait
 // already, or the error of ctx. cut must end the answer, whose write may be under
 // way; it must not block, and is called before Leave returns or not at all.
-func (b *Backlog) Enter(ctx context.Context, name string, cut func()) (*Answer, error) {
-	a := &Answer{backlog: b, name: name, cut: cut}
+func (b *Backlog) Enter(ctx context.Context, name string, cut func()) (*Entry, error) {
+	a := &Entry{backlog: b, name: name, cut: cut}
 	a.idle.Store(time.Now().UnixNano())
 	b.mu.Lock()
 	c := b.callers[name]
 	if c == nil {
-		c = &caller{open: make(map[*Answer]struct{})}
+		c = &caller{open: make(map[*Entry]struct{})}
 		b.callers[name] = c
 	}
 	a.caller = c
@@ -131,7 +131,7 @@ func (b *Backlog) Enter(ctx context.Context, name string, cut func()) (*Answer, 
 }
 
 // await waits for a place.
-func (a *Answer) await(ctx context.Context) (*Answer, error) {
+func (a *Entry) await(ctx context.Context) (*Entry, error) {
 	timer := time.NewTimer(placeWait)
 	defer timer.Stop()
 	var err error
@@ -148,7 +148,7 @@ func (a *Answer) await(ctx context.Context) (*Answer, error) {
 }
 
 // Leave ends a request. It may be called again.
-func (a *Answer) Leave() {
+func (a *Entry) Leave() {
 	b := a.backlog
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,7 +158,7 @@ func (a *Answer) Leave() {
 	a.left = true
 	c := a.caller
 	delete(c.open, a)
-	c.waiting = slices.DeleteFunc(c.waiting, func(other *Answer) bool { return other == a })
+	c.waiting = slices.DeleteFunc(c.waiting, func(other *Entry) bool { return other == a })
 	a.unplace()
 	c.grant()
 	if len(c.open) == 0 && len(c.waiting) == 0 {
@@ -167,7 +167,7 @@ func (a *Answer) Leave() {
 }
 
 // Writing says that a write to the caller begins.
-func (a *Answer) Writing() {
+func (a *Entry) Writing() {
 	a.idle.Store(0)
 	a.blocked.Store(time.Now().UnixNano())
 	if a.placed.Load() {
@@ -183,7 +183,7 @@ func (a *Answer) Writing() {
 }
 
 // Written says that it has ended.
-func (a *Answer) Written() {
+func (a *Entry) Written() {
 	if a.counted.CompareAndSwap(true, false) {
 		a.caller.writing.Add(-1)
 	}
@@ -191,13 +191,13 @@ func (a *Answer) Written() {
 	a.idle.Store(time.Now().UnixNano())
 }
 
-func (a *Answer) place() {
+func (a *Entry) place() {
 	if a.placed.CompareAndSwap(false, true) {
 		a.caller.places++
 	}
 }
 
-func (a *Answer) unplace() {
+func (a *Entry) unplace() {
 	if a.placed.CompareAndSwap(true, false) {
 		a.caller.places--
 	}
@@ -242,7 +242,7 @@ func (b *Backlog) look() {
 
 // look is Backlog.look for one caller. It returns when to look again.
 func (c *caller) look(now time.Time) time.Duration {
-	var unread []*Answer
+	var unread []*Entry
 	withoutPlace := 0
 	for a := range c.open {
 		blocked, idle := a.since(now)
@@ -260,7 +260,7 @@ func (c *caller) look(now time.Time) time.Duration {
 		}
 	}
 	c.grant()
-	slices.SortFunc(unread, func(a, b *Answer) int { return cmp.Compare(a.blocked.Load(), b.blocked.Load()) })
+	slices.SortFunc(unread, func(a, b *Entry) int { return cmp.Compare(a.blocked.Load(), b.blocked.Load()) })
 	excess := max(0, c.places-maxPlaces)
 	if len(c.waiting) > 0 {
 		excess += len(c.waiting)
@@ -278,7 +278,7 @@ func (c *caller) look(now time.Time) time.Duration {
 }
 
 // since is how long the write under way has taken, or how long none has been.
-func (a *Answer) since(now time.Time) (blocked, idle time.Duration) {
+func (a *Entry) since(now time.Time) (blocked, idle time.Duration) {
 	if at := a.blocked.Load(); at != 0 {
 		return max(1, now.Sub(time.Unix(0, at))), 0
 	}
@@ -289,7 +289,7 @@ func (a *Answer) since(now time.Time) (blocked, idle time.Duration) {
 }
 
 // end cuts an answer that has not left. Its place is free when it leaves.
-func (a *Answer) end() {
+func (a *Entry) end() {
 	if !a.left {
 		a.cut()
 	}

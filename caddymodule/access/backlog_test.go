@@ -13,9 +13,9 @@ import (
 func unreadAnswers(t *testing.T, b *Backlog, name string, n int) (*atomic.Int64, func()) {
 	t.Helper()
 	cuts := new(atomic.Int64)
-	var all []*Answer
+	var all []*Entry
 	for range n {
-		var a *Answer
+		var a *Entry
 		a, err := b.Enter(t.Context(), name, func() {
 			cuts.Add(1)
 			go a.Leave() // as the handler does whose write has failed
@@ -137,9 +137,9 @@ func TestBacklogCountsWhatBecomesUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBacklog()
 		var cuts atomic.Int64
-		var all []*Answer
+		var all []*Entry
 		for range 2 * maxPlaces {
-			var a *Answer
+			var a *Entry
 			a, err := b.Enter(t.Context(), "mallory", func() { cuts.Add(1); go a.Leave() })
 			if err != nil {
 				t.Fatal(err)
@@ -168,9 +168,9 @@ func TestBacklogBoundsStreamsThatWakeTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBacklog()
 		var cuts atomic.Int64
-		var all []*Answer
+		var all []*Entry
 		for range 20 * maxPlaces {
-			var a *Answer
+			var a *Entry
 			a, err := b.Enter(t.Context(), "mallory", func() { cuts.Add(1); go a.Leave() })
 			if err != nil {
 				t.Fatal(err)

@@ -20,9 +20,9 @@ type Validator interface {
 	// means that ctx ended before there was an answer; it is no verdict on the
 	// token either.
 	Authenticate(ctx context.Context, token string) (*Result, error)
-	// Refresh begins to read what identity providers publish where that is due,
-	// and waits for none of it. Called once in a while it makes Faults tell of a
-	// provider that was sent no token.
+	// Refresh begins to read the keys and endpoints of identity providers again
+	// where they are due, and does not wait. Without it a provider could fail
+	// between two tokens, and Faults would not know.
 	Refresh()
 	// Faults lists the providers that gave no usable answer when last asked, each
 	// with what was wrong, for the notice IssuerUnavailable (AUTH-13). It is in

@@ -50,9 +50,9 @@ type CacheOptions struct {
 // a flood of bad tokens drives no good one out.
 type Cache struct {
 	options   CacheOptions
-	good      *pool[*Result]
-	refused   *pool[refusal]
-	exchanged *pool[*exchangedToken]
+	good      *memoryLimit[*Result]
+	refused   *memoryLimit[refusal]
+	exchanged *memoryLimit[*exchangedToken]
 }
 
 // refusal is a verdict that is remembered until some time.
@@ -72,9 +72,9 @@ func NewCache(o CacheOptions) *Cache {
 	bytes := max(o.Entries*bytesPerEntry, 2*maxToken)
 	return &Cache{
 		options:   o,
-		good:      newPool[*Result](o.Entries, bytes),
-		refused:   newPool[refusal](o.Entries, 0), // they are fixed values
-		exchanged: newPool[*exchangedToken](o.Entries, bytes),
+		good:      newMemoryLimit[*Result](o.Entries, bytes),
+		refused:   newMemoryLimit[refusal](o.Entries, 0), // they are fixed values
+		exchanged: newMemoryLimit[*exchangedToken](o.Entries, bytes),
 	}
 }
 

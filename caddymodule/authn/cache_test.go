@@ -187,8 +187,8 @@ func TestCacheProperty(t *testing.T) {
 		if c.cache.Len() > entries {
 			rt.Fatalf("%d entries of %d", c.cache.Len(), entries)
 		}
-		checkPool(rt, c.cache.good)
-		checkPool(rt, c.cache.refused)
+		checkMemoryLimit(rt, c.cache.good)
+		checkMemoryLimit(rt, c.cache.refused)
 		for _, entry := range c.good.lru.Values() {
 			if want := entry.value.size(); entry.bytes != want {
 				rt.Fatalf("an entry of %d bytes is counted as %d", want, entry.bytes)

@@ -47,10 +47,10 @@
 // A refresh token or a SAML assertion is never used, also when it was asked for: the
 // apiserver could use the refresh token, and neither is a bearer. The names are read as
 // urn:ietf:params:oauth:token-type:access_token or bare, in any case and with
-// or without the underscore: AccessToken. In the next to last row a provider
-// says that it issued an ID token, and gives an access token with it, as Kanidm does
-// for the opposite case. Without an access token, the answer has no token of the
-// kind to forward.
+// or without the underscore: AccessToken. In the row with
+// "another token" a provider says that it issued an ID token and gives an access
+// token beside it, as Kanidm does the other way round. In the row below there is no
+// access token beside it, so the answer has no token of the kind to forward.
 //
 // # Client authentication
 //

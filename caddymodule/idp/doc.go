@@ -17,21 +17,22 @@
 //     clusters. Answers beyond 64 KiB share eight slots of the process. The members
 //     of an answer are counted before it is decoded: a decoded member of an object
 //     takes forty times its bytes (package boundedjson).
-//   - A client sends any number of random tokens, each of which costs a call. A
-//     Limiter lets 16 calls go on at once, bounds what waits, and has a budget of
-//     refusals: 2,000 at once, 100 a second. It has all this three times, for
-//     three classes of tokens: those that were good before or are verified, those
-//     of quiet sources, and the rest. So a flood shuts out neither known callers
-//     nor new ones from elsewhere, and costs no more than twice as much.
-//   - A source is the address of a client (WithSource). Of one source 500 tokens
-//     may be refused at once and 25 a second. It is quiet when none of its tokens
-//     was refused for 30 seconds, for four of its tokens at a time.
-//   - A token beyond its budget waits for up to 400 ms, in the order they come,
-//     and is not asked about when as many wait already. So a client that sends few
-//     at a time is slowed down, and a good token among many bad ones of its source
-//     has the same chance as each of them, at every attempt.
-//   - A provider that fails is asked 32 times at once and 5 times a second, and
-//     again without a limit with the first answer.
+//   - A client sends any number of random tokens, each of which costs a call. So a
+//     Limiter has three classes of tokens: those that were good before or whose
+//     signature was verified, those of quiet sources, and the rest. Each class has
+//     16 calls at a time, bytes for the tokens that wait, and a budget of 2,000
+//     refusals at once and 100 a second. A flood of random tokens fills the last
+//     two classes at most: it shuts out no known caller.
+//   - A source is the address of a client (WithSource). The provider may refuse 500
+//     tokens of one source at once, and 25 a second. A source is quiet when none of
+//     its tokens was refused for 30 seconds, and only four of its tokens at a time
+//     count as those of a quiet source.
+//   - A token for which the budget has no room waits for up to 400 ms, in order of
+//     arrival. Those that would wait longer are not asked about. So a client that
+//     sends few bad tokens at a time is slowed down, and a good token among many bad
+//     ones of its source has the same chance as each of them, at every attempt.
+//   - A provider that fails is asked 32 times at once and 5 times a second. Its
+//     first good answer ends this limit.
 //   - Tokens are remembered by their digests, and no error holds a piece of one.
 //
 // A Limiter serves for any server that is asked about tokens, an apiserver too.

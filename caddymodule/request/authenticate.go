@@ -31,7 +31,7 @@ func authenticate(q *Request, d *Decision) *Refusal {
 	if d.Cluster.Auth.AsksApiserver() {
 		// The apiserver is about to be asked over the connections of the relay,
 		// where a certificate that is an identity outranks the token (CERT-9).
-		if reason := d.Cluster.Trust.Admit(ctx); reason != "" {
+		if reason := d.Cluster.Trust.AwaitVerdict(ctx); reason != "" {
 			return notTrusted(d.Cluster.Spec.Mode, reason)
 		}
 	}

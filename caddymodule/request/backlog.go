@@ -15,13 +15,13 @@ const refusalTimeout = 10 * time.Second
 // Enter has an accepted request take its place among those of its caller
 // (RELAY-7). A request that is decided again keeps its place.
 func (q *Request) Enter() *Refusal {
-	if q.answer != nil || q.config.Backlog == nil {
+	if q.entry != nil || q.config.Backlog == nil {
 		return nil
 	}
-	answer, err := q.config.Backlog.Enter(q.r.Context(), q.decision.subject, q.cut)
+	entry, err := q.config.Backlog.Enter(q.r.Context(), q.decision.subject, q.cut)
 	switch {
 	case err == nil:
-		q.answer = answer
+		q.entry = entry
 		return nil
 	case errors.Is(err, access.ErrBacklog):
 		return backlogged
@@ -41,13 +41,13 @@ func (q *Request) cut() {
 }
 
 func (q *Request) writing() {
-	if q.answer != nil {
-		q.answer.Writing()
+	if q.entry != nil {
+		q.entry.Writing()
 	}
 }
 
 func (q *Request) written() {
-	if q.answer != nil {
-		q.answer.Written()
+	if q.entry != nil {
+		q.entry.Written()
 	}
 }

@@ -119,14 +119,14 @@ func checkPath(_ *Request, d *Decision) *Refusal {
 }
 
 func checkUpgrade(q *Request, d *Decision) *Refusal {
-	asked := q.r.Header["Upgrade"]
-	if len(asked) == 0 || !httpguts.HeaderValuesContainsToken(q.r.Header["Connection"], "upgrade") {
+	values := q.r.Header["Upgrade"]
+	if len(values) == 0 || !httpguts.HeaderValuesContainsToken(q.r.Header["Connection"], "upgrade") {
 		return nil
 	}
-	if len(asked) == 1 {
-		switch protocol := strings.ToLower(strings.TrimSpace(asked[0])); protocol {
+	if len(values) == 1 {
+		switch protocol := strings.ToLower(strings.TrimSpace(values[0])); protocol {
 		case "websocket", "spdy/3.1":
-			d.upgrade, d.asked = protocol, asked
+			d.upgrade, d.upgradeHeader = protocol, values
 			return nil
 		}
 	}
@@ -141,7 +141,7 @@ func checkReady(_ *Request, d *Decision) *Refusal {
 	if d.Cluster.Closed != "" {
 		return closed(d.Cluster.Spec.Mode, d.Cluster.Closed)
 	}
-	if reason := d.Cluster.Trust.Refusal(); reason != "" {
+	if reason := d.Cluster.Trust.ClosedReason(); reason != "" {
 		return notTrusted(d.Cluster.Spec.Mode, reason)
 	}
 	return nil

@@ -48,11 +48,11 @@ type Decision struct {
 	// protocols are the subprotocols of a request that is not validated.
 	protocols []string
 	// upgrade is the lower-cased protocol of an upgrade request, or empty;
-	// asked is its Upgrade header as the client spelled it: Caddy passes it on
+	// upgradeHeader is its Upgrade header as the client spelled it: Caddy passes it on
 	// in lower case.
-	upgrade string
-	asked   []string
-	scrub   identity.ScrubOptions
+	upgrade       string
+	upgradeHeader []string
+	scrub         identity.ScrubOptions
 	// impersonation is what `impersonation forward` passes on, whole; stripped
 	// says that Impersonate-* headers were removed (ID-6).
 	impersonation http.Header

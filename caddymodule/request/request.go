@@ -78,9 +78,9 @@ type Request struct {
 	decided  int
 	// sent says that headers are out, or that there will be none.
 	sent bool
-	// answer is the place of the request in the backlog, hijacked the client's
+	// entry is the request in the backlog, hijacked the client's
 	// connection after an upgrade.
-	answer   *access.Answer
+	entry    *access.Entry
 	hijacked atomic.Pointer[net.Conn]
 }
 

@@ -25,7 +25,7 @@ import (
 // the end of the client's context, or that of a body over a limit.
 func (d *Decision) Send(r *http.Request, metrics *serving.Metrics) (*http.Response, error) {
 	c := d.Cluster
-	if reason := c.Trust.Admit(r.Context()); reason != "" {
+	if reason := c.Trust.AwaitVerdict(r.Context()); reason != "" {
 		return nil, notTrusted(c.Spec.Mode, reason)
 	}
 	ctx, answered := c.Relay.Streams.Begin(r.Context(), d.subject)
@@ -38,14 +38,14 @@ func (d *Decision) Send(r *http.Request, metrics *serving.Metrics) (*http.Respon
 	if err != nil {
 		return nil, failure(r, ctx, body, err)
 	}
-	if c.Relay.Pair.Fresh() {
-		c.Trust.Recheck()
+	if c.Relay.Pair.OpenedSinceProbe() {
+		c.Trust.Reprobe()
 	}
 	if res.StatusCode == http.StatusUnauthorized && c.Spec.Mode == v1.ModeFrontProxy && d.isAboutIdentity(r, res) {
 		_ = res.Body.Close()
 		metrics.UpstreamRejected.WithLabelValues(string(c.Spec.Mode)).Inc()
 		// The next probe would notice, but only after up to a minute.
-		c.Trust.Recheck()
+		c.Trust.Reprobe()
 		return nil, upstreamRejected
 	}
 	if refused := d.checkAnswer(res); refused != nil {
@@ -140,8 +140,8 @@ func (d *Decision) outgoing(ctx context.Context, r *http.Request, body *bodyWatc
 	identity.Scrub(h, d.scrub)
 	maps.Copy(h, d.impersonation)
 	d.Cluster.Relay.SetVia(h, r.ProtoMajor, r.ProtoMinor)
-	if d.asked != nil {
-		h["Upgrade"] = d.asked
+	if d.upgradeHeader != nil {
+		h["Upgrade"] = d.upgradeHeader
 	}
 	if d.protocols != nil {
 		h["Sec-WebSocket-Protocol"] = d.protocols
@@ -156,7 +156,7 @@ func (d *Decision) outgoing(ctx context.Context, r *http.Request, body *bodyWatc
 }
 
 // track makes a stream of a response. The `end` event of the audit belongs into
-// upstream.Options.Ended: the decision has the user and the cluster.
+// upstream.StreamOptions.Ended: the decision has the user and the cluster.
 func (d *Decision) track(r *http.Request, res *http.Response) {
 	kind := upstream.Response
 	// A response with a length has an end of its own. A watch has none, nor has a
@@ -164,7 +164,7 @@ func (d *Decision) track(r *http.Request, res *http.Response) {
 	if res.ContentLength < 0 && d.parsed.Follows(r.Method, r.URL.RawQuery) {
 		kind = upstream.Watch
 	}
-	d.Cluster.Relay.Streams.Track(res, upstream.Options{Kind: kind, Subject: d.subject})
+	d.Cluster.Relay.Streams.Track(res, upstream.StreamOptions{Kind: kind, Subject: d.subject})
 }
 
 // bodyWatcher remembers why reading the client's body failed. The transport

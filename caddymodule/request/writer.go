@@ -68,29 +68,29 @@ func (q *Request) FlushError() error {
 // Hijack gives the client's connection away, for an upgrade.
 func (q *Request) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(q.ResponseWriter).Hijack()
-	if err != nil || q.answer == nil {
+	if err != nil || q.entry == nil {
 		return conn, buffered, err
 	}
 	q.hijacked.Store(&conn)
-	return &answerConn{Conn: conn, answer: q.answer}, buffered, nil
+	return &backlogConn{Conn: conn, entry: q.entry}, buffered, nil
 }
 
-// answerConn is a client's connection after an upgrade.
-type answerConn struct {
+// backlogConn is a client's connection after an upgrade.
+type backlogConn struct {
 	net.Conn
-	answer *access.Answer
+	entry *access.Entry
 }
 
-func (c *answerConn) Write(p []byte) (int, error) {
-	c.answer.Writing()
-	defer c.answer.Written()
+func (c *backlogConn) Write(p []byte) (int, error) {
+	c.entry.Writing()
+	defer c.entry.Written()
 	return c.Conn.Write(p)
 }
 
 var errNoHalfClose = errors.New("the connection of the client cannot be closed by half")
 
 // CloseWrite passes a half-close on (RELAY-2).
-func (c *answerConn) CloseWrite() error {
+func (c *backlogConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
@@ -108,8 +108,8 @@ func (q *Request) Finish() {
 	if q.decision.body != nil {
 		_ = q.decision.body.Close()
 	}
-	if q.answer != nil {
-		q.answer.Leave()
+	if q.entry != nil {
+		q.entry.Leave()
 	}
 }
 

@@ -97,9 +97,9 @@ func (rt *Runtime) newValidators() *authn.Factory {
 	})
 }
 
-// authenticate takes over the validator of the version before while it was made
+// setValidator takes over the validator of the version before while it was made
 // of the same, and makes a new one otherwise.
-func (rt *Runtime) authenticate(c *Cluster, old Auth) error {
+func (rt *Runtime) setValidator(c *Cluster, old Auth) error {
 	c.Auth.id = authn.ConfigID(c.Spec)
 	if old.Validator != nil && old.id == c.Auth.id {
 		c.Auth.Validator = old.Validator

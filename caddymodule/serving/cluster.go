@@ -84,7 +84,7 @@ func (rt *Runtime) connect(c, old *Cluster) (err error) {
 		}
 	}()
 	c.Relay.connect(c.Spec, old.Relay)
-	return rt.authenticate(c, old.Auth)
+	return rt.setValidator(c, old.Auth)
 }
 
 // retire releases what the next version of a cluster did not take over; next

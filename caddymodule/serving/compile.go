@@ -11,9 +11,10 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/compile"
 )
 
-// recheckAtLatest is how often the clusters are compiled again although nothing
-// changed: a timer does not follow a clock that is set, a certificate's end does.
-const recheckAtLatest = time.Minute
+// recompileAtLatest is the longest time between two compilations. The end of a
+// certificate is a time of the system's clock, and a timer does not notice when
+// somebody sets that clock.
+const recompileAtLatest = time.Minute
 
 // refreshIssuers is how often the keys of idle issuers are looked at; they
 // are read when they are due.
@@ -22,8 +23,8 @@ const refreshIssuers = time.Minute
 // compileChanges compiles after each change, and when a certificate's state
 // changes by the clock alone. It calls compiled after each time.
 func (rt *Runtime) compileChanges(ctx context.Context, compiled func()) {
-	recheck := time.NewTimer(recheckAtLatest)
-	defer recheck.Stop()
+	recompile := time.NewTimer(recompileAtLatest)
+	defer recompile.Stop()
 	refresh := time.NewTicker(refreshIssuers)
 	defer refresh.Stop()
 	for {
@@ -34,7 +35,7 @@ func (rt *Runtime) compileChanges(ctx context.Context, compiled func()) {
 			rt.refreshIssuers()
 			continue
 		case <-rt.pending.wake:
-		case <-recheck.C:
+		case <-recompile.C:
 			rt.pending.add()
 		}
 		if !rt.listed.Load() {
@@ -42,7 +43,7 @@ func (rt *Runtime) compileChanges(ctx context.Context, compiled func()) {
 		}
 		next := rt.compile()
 		compiled()
-		recheck.Reset(next)
+		recompile.Reset(next)
 	}
 }
 
@@ -54,8 +55,8 @@ func (rt *Runtime) refreshIssuers() {
 	}
 }
 
-// compile compiles what changed and swaps the snapshot. It returns how long the
-// result holds by the clock.
+// compile compiles the objects that changed and swaps the snapshot. It returns how
+// long the result holds if no object changes: until a certificate begins or ends.
 func (rt *Runtime) compile() time.Duration {
 	before := rt.clusters()
 	after := maps.Clone(before)
@@ -100,7 +101,7 @@ func (rt *Runtime) compile() time.Duration {
 	rt.process.streams.endMissing(rt)
 	rt.prober.Follow(trusts(after))
 	rt.readStatuses(touched)
-	return untilRecheck(after)
+	return untilRecompile(after)
 }
 
 func trusts(clusters map[k8swatch.Key]*Cluster) map[k8swatch.Key]*trust.Trust {
@@ -127,12 +128,12 @@ func (rt *Runtime) touched(before map[k8swatch.Key]*Cluster) map[k8swatch.Key]st
 	return compile.Affected(rt.carried, changes)
 }
 
-// untilRecheck is how long clusters hold by the clock.
-func untilRecheck(clusters map[k8swatch.Key]*Cluster) time.Duration {
-	next := recheckAtLatest
+// untilRecompile is how long clusters hold by the clock.
+func untilRecompile(clusters map[k8swatch.Key]*Cluster) time.Duration {
+	next := recompileAtLatest
 	for _, c := range clusters {
-		if !c.Spec.RecheckAt.IsZero() {
-			next = min(next, max(time.Until(c.Spec.RecheckAt), time.Second))
+		if !c.Spec.RecompileAt.IsZero() {
+			next = min(next, max(time.Until(c.Spec.RecompileAt), time.Second))
 		}
 	}
 	return next

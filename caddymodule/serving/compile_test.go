@@ -46,12 +46,12 @@ func TestTouched(t *testing.T) {
 
 // The result holds until the first certificate changes its state by the clock, a
 // minute at most and a second at least.
-func TestUntilRecheck(t *testing.T) {
+func TestUntilRecompile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := func(all ...time.Duration) map[k8swatch.Key]*Cluster {
 			clusters := map[k8swatch.Key]*Cluster{{}: {Spec: &k8swatch.Cluster{}}}
 			for _, d := range all {
-				clusters[k8swatch.Key{Name: d.String()}] = &Cluster{Spec: &k8swatch.Cluster{RecheckAt: time.Now().Add(d)}}
+				clusters[k8swatch.Key{Name: d.String()}] = &Cluster{Spec: &k8swatch.Cluster{RecompileAt: time.Now().Add(d)}}
 			}
 			return clusters
 		}
@@ -64,7 +64,7 @@ func TestUntilRecheck(t *testing.T) {
 			{at(time.Hour, 20*time.Second), 20 * time.Second},
 			{at(-time.Hour), time.Second},
 		} {
-			if got := untilRecheck(tt.clusters); got != tt.want {
+			if got := untilRecompile(tt.clusters); got != tt.want {
 				t.Errorf("%v, want %v", got, tt.want)
 			}
 		}

@@ -30,10 +30,10 @@ type Process struct {
 	// providers, all of them together (AUTH-13).
 	answers *boundedjson.Reader
 
-	runtimes  pool[*Runtime]
-	elections pool[*election]
+	runtimes  usagePool[*Runtime]
+	elections usagePool[*election]
 	// certificates are the proxy's own, by the names of their Secrets.
-	certificates pool[*sharedCertificate]
+	certificates usagePool[*sharedCertificate]
 	streams      *streamGroups
 	shutdown     shutdown
 	// unknown counts the requests that no cluster served: the names in them are

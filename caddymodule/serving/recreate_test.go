@@ -68,7 +68,7 @@ func TestRecreatedBetweenTwoLooks(t *testing.T) {
 		return rt.clusters()[recreated]
 	}
 	rt.source = source
-	rt.compiler = compile.New(compile.Options{Namespace: "proxyauth", Recheck: validator.Recheck})
+	rt.compiler = compile.New(compile.Options{Namespace: "proxyauth", Revalidate: validator.Revalidate})
 	rt.carried = map[k8swatch.Key]compile.Carried{}
 
 	first := look("1")

@@ -84,7 +84,7 @@ func newRuntime(p *Process, o Options) (*Runtime, error) {
 			AllowedModes:        o.AllowedModes,
 			AudienceValidation:  o.AudienceValidation,
 			ReferenceNamespaces: o.ReferenceNamespaces,
-			Recheck:             validator.Recheck,
+			Revalidate:          validator.Revalidate,
 		}),
 		carried:  make(map[k8swatch.Key]compile.Carried),
 		statuses: newLastStatuses(),

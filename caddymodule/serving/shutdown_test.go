@@ -21,7 +21,7 @@ func TestExitEndsStreams(t *testing.T) {
 		open := func(code int, kind upstream.Kind) func() time.Duration {
 			r, w := io.Pipe()
 			res := &http.Response{StatusCode: code, ContentLength: -1, Header: http.Header{}, Body: pipe{r, w}}
-			group.Track(res, upstream.Options{Kind: kind})
+			group.Track(res, upstream.StreamOptions{Kind: kind})
 			start, ended := time.Now(), make(chan time.Duration, 1)
 			go func() {
 				_, err := io.Copy(io.Discard, res.Body)

@@ -67,7 +67,7 @@ func openWatch(t *testing.T, rt *Runtime, name string) *http.Response {
 			}
 		}
 	}()
-	c.Relay.Streams.Track(res, upstream.Options{Kind: upstream.Watch})
+	c.Relay.Streams.Track(res, upstream.StreamOptions{Kind: upstream.Watch})
 	return res
 }
 

@@ -32,9 +32,9 @@ type Verdict interface {
 // An open gate costs one atomic load. What a verdict does depends on the verdicts
 // before it (TRUST-4):
 //
-//	before       Passes   Refuses        Believed       Inconclusive
+//	before       Passes   Refuses        Provisional    Inconclusive
 //	none         opens    stays closed   opens          stays closed
-//	Believed     stays    closes         stays open     closes
+//	Provisional  stays    closes         stays open     closes
 //	Passes       stays    closes         stays open     stays open
 //	Refuses      opens    stays closed   stays closed   stays closed
 //
@@ -97,10 +97,10 @@ func (g *Gate[V]) Check(ctx context.Context, check func(context.Context) V) erro
 	}
 }
 
-// Recheck probes the apiserver in the background, because the gate refused a
+// Reprobe probes the apiserver in the background, because the gate refused a
 // request or because a response casts doubt on the verdict. It probes at most
 // once a second, like Check.
-func (g *Gate[V]) Recheck(check func(context.Context) V) {
+func (g *Gate[V]) Reprobe(check func(context.Context) V) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.flight == nil && !g.justAsked() {
@@ -152,7 +152,7 @@ func (g *Gate[V]) learn(v V) (changed bool) {
 			return false
 		}
 		if !g.passed {
-			g.open.Store(effect == probe.Believed)
+			g.open.Store(effect == probe.Provisional)
 		}
 	}
 	now := time.Now()

@@ -252,7 +252,7 @@ func TestGateObservesDuringCheck(t *testing.T) {
 }
 
 // A refused set is asked about again behind the requests, once a second.
-func TestGateRecheck(t *testing.T) {
+func TestGateReprobe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate[probe.Verdict](nil)
 		g.Observe(notHonoured)
@@ -260,7 +260,7 @@ func TestGateRecheck(t *testing.T) {
 		answer := notHonoured
 		check := func(context.Context) probe.Verdict { asked++; return answer }
 		for range 10 {
-			g.Recheck(check)
+			g.Reprobe(check)
 			synctest.Wait()
 		}
 		if asked != 1 || g.Open() {
@@ -268,14 +268,14 @@ func TestGateRecheck(t *testing.T) {
 		}
 		time.Sleep(askAgain)
 		answer = trusted
-		g.Recheck(check)
+		g.Reprobe(check)
 		synctest.Wait()
 		if asked != 2 || !g.Open() {
 			t.Errorf("asked %d times, open: %t", asked, g.Open())
 		}
 		time.Sleep(askAgain)
 		answer = unknown
-		g.Recheck(check)
+		g.Reprobe(check)
 		synctest.Wait()
 		if asked != 3 || !g.Open() {
 			t.Errorf("in doubt: asked %d times, open: %t", asked, g.Open())

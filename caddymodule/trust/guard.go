@@ -14,12 +14,12 @@ type guard interface {
 	Refused() bool
 	// Check probes the apiserver while a request waits.
 	Check(context.Context) error
-	// Recheck probes it in the background.
-	Recheck()
+	// Reprobe probes it in the background.
+	Reprobe()
 }
 
 // guardOf chooses the guard of a cluster: the front-proxy gate in FrontProxy
-// (TRUST-3), the client_cert gate where the relay presents client_cert (CERT-9),
+// (TRUST-3), the client_cert gate where requests go out with client_cert (CERT-9),
 // and otherwise none.
 func guardOf(t *Trust) guard {
 	switch frontProxy := t.spec.Mode == v1.ModeFrontProxy; {
@@ -41,7 +41,7 @@ type probedGate[V Verdict] struct {
 
 func (g probedGate[V]) Check(ctx context.Context) error { return g.Gate.Check(ctx, g.ask) }
 
-func (g probedGate[V]) Recheck() { g.Gate.Recheck(g.ask) }
+func (g probedGate[V]) Reprobe() { g.Gate.Reprobe(g.ask) }
 
 // alwaysOpen lets every request pass: the proxy presents no certificate.
 type alwaysOpen struct{}
@@ -49,12 +49,13 @@ type alwaysOpen struct{}
 func (alwaysOpen) Open() bool                  { return true }
 func (alwaysOpen) Refused() bool               { return false }
 func (alwaysOpen) Check(context.Context) error { return nil }
-func (alwaysOpen) Recheck()                    {}
+func (alwaysOpen) Reprobe()                    {}
 
-// alwaysClosed refuses every request: there is no certificate to probe with.
+// alwaysClosed lets no request pass: the cluster is disabled, or lacks the
+// certificate that its requests have to present.
 type alwaysClosed struct{}
 
 func (alwaysClosed) Open() bool                  { return false }
 func (alwaysClosed) Refused() bool               { return false }
 func (alwaysClosed) Check(context.Context) error { return nil }
-func (alwaysClosed) Recheck()                    {}
+func (alwaysClosed) Reprobe()                    {}

@@ -9,9 +9,10 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
 
-// leaderVerdict is the last trust refusal that this replica read from the
-// object's status. It outlives trust keys: a refusal that was read before a
-// certificate changed must not close the gate of the new certificate.
+// leaderVerdict remembers the last trust refusal that this replica read from the
+// object's status. It is kept when the trust key changes: the status may go on
+// showing the refusal of the old certificate for a while, which then is nothing new
+// and does not close the gate of the new certificate.
 type leaderVerdict struct {
 	mu   sync.Mutex
 	last string
@@ -48,7 +49,7 @@ func (t *Trust) ReadStatus(told *v1.ProxyKubeApiStatus) {
 	}
 	if !ok {
 		if t.guard.Refused() {
-			t.guard.Recheck()
+			t.guard.Reprobe()
 		}
 		return
 	}

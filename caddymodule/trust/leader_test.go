@@ -56,11 +56,11 @@ func follower(t *testing.T, mode v1.UpstreamMode) (*Trust, *atomic.Int32) {
 		spec.ClientCert = &k8swatch.ClientCertificate{}
 	}
 	c := &Trust{
-		spec: spec, relay: Connect(spec, nil),
+		spec: spec, requestPair: Connect(spec, nil),
 		frontProxy: NewGate[probe.Verdict](nil), clientCert: NewGate[probe.CertVerdict](nil),
 		leader: new(leaderVerdict),
 	}
-	t.Cleanup(c.relay.Retire)
+	t.Cleanup(c.requestPair.Retire)
 	c.ObserveFrontProxy(probe.Verdict{Trust: v1.TrustTrusted})
 	c.ObserveClientCert(probe.CertVerdict{Seen: probe.SeenAnonymous})
 	c.guard = guardOf(c)
@@ -96,7 +96,7 @@ func TestReadStatus(t *testing.T) {
 			if n := asked.Load(); n != 0 {
 				t.Errorf("asked %d times", n)
 			}
-			if reason := c.Refusal(); reason != tt.closed {
+			if reason := c.ClosedReason(); reason != tt.closed {
 				t.Errorf("refused with %q, want %q", reason, tt.closed)
 			}
 			if c.Open() != (tt.closed == "") {
@@ -161,7 +161,7 @@ func TestReadStatusOnlyChanges(t *testing.T) {
 	c.ReadStatus(told(7, k8swatch.ReasonClientCertIsIdentity, 4))
 	spec := *c.spec
 	spec.ServerName = "other.example.com"
-	next := New(&spec, c.relay, c, boundedjson.NewReader(1), nil)
+	next := New(&spec, c.requestPair, c, boundedjson.NewReader(1), nil)
 	next.ObserveClientCert(probe.CertVerdict{Seen: probe.SeenAnonymous})
 	next.ReadStatus(told(7, k8swatch.ReasonClientCertIsIdentity, 4))
 	if !next.Open() {

@@ -55,7 +55,7 @@ func TestProberRound(t *testing.T) {
 	done.Go(func() { p.Run(ctx) })
 	defer done.Wait()
 	defer cancel()
-	if reason := c.Admit(t.Context()); reason != "" || requests.Load() != 1 {
+	if reason := c.AwaitVerdict(t.Context()); reason != "" || requests.Load() != 1 {
 		t.Fatalf("the check of a request: %q, %d requests", reason, requests.Load())
 	}
 	if told.Load() != 1 {

@@ -20,12 +20,12 @@ func Address(spec *k8swatch.Cluster) (*url.URL, bool) {
 	return base, err == nil
 }
 
-// subject is what a probe is about: its verdicts hold while none of it changes.
-type subject struct{ endpoint, frontProxy, clientCert string }
+// probeScope is what a probe is about: its verdicts hold while none of it changes.
+type probeScope struct{ endpoint, frontProxy, clientCert string }
 
-// subject returns what there is to ask the apiserver now; ok is false for
+// probeScope returns what there is to ask the apiserver now; ok is false for
 // nothing.
-func (t *Trust) subject() (s subject, ok bool) {
+func (t *Trust) probeScope() (s probeScope, ok bool) {
 	if !t.spec.TargetKnown || t.reach == nil {
 		return s, false
 	}
@@ -42,9 +42,9 @@ func (t *Trust) subject() (s subject, ok bool) {
 // probe asks the apiserver which user it sees behind the front-proxy
 // certificate and asserted headers.
 func (t *Trust) probe(ctx context.Context) frontProxyVerdict {
-	over := t.relay
-	if t.probing != nil {
-		over = t.probing
+	over := t.requestPair
+	if t.probePair != nil {
+		over = t.probePair
 	}
 	base, ok := Address(t.spec)
 	if !ok {
@@ -55,22 +55,22 @@ func (t *Trust) probe(ctx context.Context) frontProxyVerdict {
 	}
 	v := probe.Apiserver{Transport: over, Base: base, Answers: t.answers}.CheckTrust(ctx, t.settings)
 	if v.Effect() != probe.Inconclusive {
-		over.Checked()
+		over.MarkProbed()
 	}
 	return v
 }
 
 // probeClientCert asks the apiserver which user it takes client_cert for. It
-// asks over the relay's own connections: what a certificate means is decided for
+// asks over the connections of requests: what a certificate means is decided for
 // a connection, and these present no other certificate.
 func (t *Trust) probeClientCert(ctx context.Context) clientCertVerdict {
 	base, ok := Address(t.spec)
 	if !ok {
 		return clientCertVerdict{Seen: probe.SeenUnknown, Message: BadAddress}
 	}
-	v := probe.Apiserver{Transport: t.relay, Base: base, Answers: t.answers}.CheckClientCert(ctx)
+	v := probe.Apiserver{Transport: t.requestPair, Base: base, Answers: t.answers}.CheckClientCert(ctx)
 	if v.Effect() != probe.Inconclusive {
-		t.relay.Checked()
+		t.requestPair.MarkProbed()
 	}
 	return v
 }

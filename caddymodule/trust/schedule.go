@@ -42,8 +42,8 @@ type schedule struct {
 // probeTask is when a cluster is asked next, and about what.
 type probeTask struct {
 	due time.Time
-	// asked is what the last round was about, zero before the first.
-	asked subject
+	// lastAsked is what the last round was about, zero before the first.
+	lastAsked probeScope
 }
 
 func newSchedule(interval time.Duration, ask func(context.Context, k8swatch.Key, *Trust)) *schedule {
@@ -93,31 +93,31 @@ func (s *schedule) round(ctx context.Context, key k8swatch.Key) {
 
 // begin returns what to ask now: nothing when the cluster is gone, is not due or
 // is another replica's to ask.
-func (s *schedule) begin(key k8swatch.Key) (*probeTask, *Trust, subject) {
+func (s *schedule) begin(key k8swatch.Key) (*probeTask, *Trust, probeScope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	task := s.tasks[key]
 	if task == nil || !s.leads {
-		return nil, nil, subject{}
+		return nil, nil, probeScope{}
 	}
 	if wait := time.Until(task.due); wait > 0 {
 		s.queue.AddAfter(key, wait)
-		return nil, nil, subject{}
+		return nil, nil, probeScope{}
 	}
-	about, _ := s.clusters[key].subject()
+	about, _ := s.clusters[key].probeScope()
 	return task, s.clusters[key], about
 }
 
 // end makes the time of the next round.
-func (s *schedule) end(key k8swatch.Key, task *probeTask, about subject, began time.Time) {
+func (s *schedule) end(key k8swatch.Key, task *probeTask, about probeScope, began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.tasks[key] != task {
 		return
 	}
-	task.due = began.Add(s.pause(task.asked == subject{}))
-	task.asked = about
-	if now, _ := s.clusters[key].subject(); now != about {
+	task.due = began.Add(s.pause(task.lastAsked == probeScope{}))
+	task.lastAsked = about
+	if now, _ := s.clusters[key].probeScope(); now != about {
 		task.due = time.Now() // it changed during the round
 	}
 	s.add(key, task)
@@ -171,7 +171,7 @@ func (s *schedule) update(spread time.Duration) {
 	}
 	now := time.Now()
 	for key, c := range s.clusters {
-		about, ok := c.subject()
+		about, ok := c.probeScope()
 		task := s.tasks[key]
 		switch {
 		case !ok:
@@ -183,7 +183,7 @@ func (s *schedule) update(spread time.Duration) {
 				task.due = now.Add(rand.N(spread))
 			}
 			s.tasks[key] = task
-		case task.asked == subject{} || task.asked == about || !task.due.After(now):
+		case task.lastAsked == probeScope{} || task.lastAsked == about || !task.due.After(now):
 			continue
 		default:
 			task.due = now

@@ -42,7 +42,7 @@ func (t *Trust) standing() status.TrustState {
 func (t *Trust) State() status.TrustState {
 	state := t.standing()
 	if state.Trust == "" && t.spec.Probe {
-		before := t.renewed
+		before := t.beforeRenewal
 		before.ClientCertIsIdentity = state.ClientCertIsIdentity
 		return before
 	}
@@ -68,7 +68,7 @@ func (t *Trust) Notices() []k8swatch.Condition {
 // Unsettled reports whether the first answers that the status depends on are
 // about to come.
 func (t *Trust) Unsettled() bool {
-	s, asked := t.subject()
+	s, asked := t.probeScope()
 	if !asked || t.spec.Ready.Status != k8swatch.StatusTrue {
 		return false
 	}

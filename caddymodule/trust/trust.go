@@ -24,9 +24,9 @@ type (
 type Trust struct {
 	spec     *k8swatch.Cluster
 	settings identity.Settings
-	// relay is the connections of the cluster's requests, nil while the cluster
+	// requestPair is the connections of the cluster's requests, nil while the cluster
 	// may not serve.
-	relay *upstream.Pair
+	requestPair *upstream.Pair
 	// answers limits what is read of the apiserver's answers.
 	answers *boundedjson.Reader
 
@@ -40,12 +40,12 @@ type Trust struct {
 	clientCert    *Gate[clientCertVerdict]
 	clientCertKey string
 
-	// probing presents the front-proxy certificate where relay does not: in
+	// probePair presents the front-proxy certificate where requestPair does not: in
 	// preparation, and while the cluster may not serve.
-	probing *upstream.Pair
-	// renewed is the verdict on the certificate before this one, where this one
+	probePair *upstream.Pair
+	// beforeRenewal is the verdict on the certificate before this one, where this one
 	// is its renewal. A status shows it until there is a new verdict (TRUST-2).
-	renewed status.TrustState
+	beforeRenewal status.TrustState
 
 	guard  guard
 	reach  *reachability
@@ -65,12 +65,12 @@ type reachability struct {
 // credential is, and whether the apiserver answers while the endpoint is.
 // Everything else begins with a closed gate.
 //
-// relay is the connections of the cluster's requests, nil while it may not
+// requests is the connections of the cluster's requests, nil while it may not
 // serve. previous is nil for a new object. answers is shared by the whole process.
-// changed is called after each verdict
-// of another kind than the one before; nil for none.
-func New(spec *k8swatch.Cluster, relay *upstream.Pair, previous *Trust, answers *boundedjson.Reader, changed func()) *Trust {
-	t := &Trust{spec: spec, settings: SettingsOf(spec), relay: relay, answers: answers, guard: alwaysClosed{}}
+// changed, which may be nil, is called after each verdict of another kind than the
+// one before.
+func New(spec *k8swatch.Cluster, requests *upstream.Pair, previous *Trust, answers *boundedjson.Reader, changed func()) *Trust {
+	t := &Trust{spec: spec, settings: SettingsOf(spec), requestPair: requests, answers: answers, guard: alwaysClosed{}}
 	if !spec.Enabled {
 		return t
 	}
@@ -90,7 +90,7 @@ func SettingsOf(spec *k8swatch.Cluster) identity.Settings {
 }
 
 func (t *Trust) takeFrontProxy(previous *Trust, changed func()) {
-	t.frontProxy, t.frontProxyKey, t.renewed = previous.frontProxy, previous.frontProxyKey, previous.renewed
+	t.frontProxy, t.frontProxyKey, t.beforeRenewal = previous.frontProxy, previous.frontProxyKey, previous.beforeRenewal
 	if !t.spec.Probe {
 		return
 	}
@@ -98,18 +98,18 @@ func (t *Trust) takeFrontProxy(previous *Trust, changed func()) {
 	same := t.frontProxy != nil && t.frontProxyKey == key
 	if !same {
 		t.frontProxy, t.frontProxyKey = NewGate[frontProxyVerdict](changed), key
-		t.renewed = status.TrustState{}
+		t.beforeRenewal = status.TrustState{}
 		if previous.spec != nil && t.spec.Renews(previous.spec) {
-			t.renewed = previous.State()
+			t.beforeRenewal = previous.State()
 		}
 	}
 	switch {
-	case t.spec.Mode == v1.ModeFrontProxy && t.relay != nil:
-		// The probe goes over the connections of the relay.
-	case same && previous.probing != nil:
-		t.probing = previous.probing
+	case t.spec.Mode == v1.ModeFrontProxy && t.requestPair != nil:
+		// The probe goes over the connections of requests.
+	case same && previous.probePair != nil:
+		t.probePair = previous.probePair
 	default:
-		t.probing = Connect(t.spec, t.spec.FrontProxy)
+		t.probePair = Connect(t.spec, t.spec.FrontProxy)
 	}
 }
 
@@ -147,8 +147,8 @@ func Connect(spec *k8swatch.Cluster, certificate *k8swatch.ClientCertificate) *u
 // Retire closes the connections that the next version of the cluster did not
 // take over; next is nil when the cluster is gone.
 func (t *Trust) Retire(next *Trust) {
-	if t.probing != nil && (next == nil || next.probing != t.probing) {
-		t.probing.Retire()
+	if t.probePair != nil && (next == nil || next.probePair != t.probePair) {
+		t.probePair.Retire()
 	}
 }
 
@@ -157,22 +157,22 @@ func (t *Trust) Retire(next *Trust) {
 // status only.
 func (t *Trust) gateIsCurrent() bool { return t.spec.Probe && t.frontProxy != nil }
 
-// presentsClientCert reports whether the relay presents a client_cert.
+// presentsClientCert reports whether requests go out with a client_cert.
 func (t *Trust) presentsClientCert() bool {
-	return t.spec.ClientCert != nil && t.clientCert != nil && t.relay != nil
+	return t.spec.ClientCert != nil && t.clientCert != nil && t.requestPair != nil
 }
 
 // Open reports whether requests may go to the apiserver. It costs one atomic
 // load.
 func (t *Trust) Open() bool { return t.guard.Open() }
 
-// Recheck probes the apiserver in the background, at most once a second.
-func (t *Trust) Recheck() { t.guard.Recheck() }
+// Reprobe probes the apiserver in the background, at most once a second.
+func (t *Trust) Reprobe() { t.guard.Reprobe() }
 
-// Refusal returns the reason of Ready for which a request is refused at once,
-// or "" when it may go on: the gate is open, or nothing is known yet and Admit
+// ClosedReason returns the reason of Ready for which a request is refused at once,
+// or "" when it may go on: the gate is open, or nothing is known yet and AwaitVerdict
 // finds out. An apiserver that was refused is probed again in the background.
-func (t *Trust) Refusal() (reason string) {
+func (t *Trust) ClosedReason() (reason string) {
 	if t.guard.Open() {
 		return ""
 	}
@@ -180,14 +180,14 @@ func (t *Trust) Refusal() (reason string) {
 	if ready.Status == k8swatch.StatusTrue {
 		return ""
 	}
-	t.guard.Recheck()
+	t.guard.Reprobe()
 	return ready.Reason
 }
 
-// Admit probes the apiserver before the first request over a new certificate:
+// AwaitVerdict probes the apiserver before the first request over a new certificate:
 // whether it honours the proxy (TRUST-3), or takes client_cert for no identity
 // (CERT-9). It returns the reason for which the request is refused, or "".
-func (t *Trust) Admit(ctx context.Context) (reason string) {
+func (t *Trust) AwaitVerdict(ctx context.Context) (reason string) {
 	if t.guard.Open() {
 		return ""
 	}

@@ -11,7 +11,7 @@ import (
 func certificate() *k8swatch.ClientCertificate { return new(k8swatch.ClientCertificate) }
 
 // Section 3, rows 8 and 14: what a cluster's requests meet, by its mode, its
-// certificates and the verdicts on them. The address leads nowhere, so that Admit
+// certificates and the verdicts on them. The address leads nowhere, so that AwaitVerdict
 // finds out nothing.
 func TestGuard(t *testing.T) {
 	const unknown = k8swatch.NoticeUpstreamTrustUnknown
@@ -61,10 +61,10 @@ func TestGuard(t *testing.T) {
 			if tt.seen.Seen != "" {
 				c.ObserveClientCert(tt.seen)
 			}
-			if got := c.Refusal(); got != tt.refusal {
+			if got := c.ClosedReason(); got != tt.refusal {
 				t.Errorf("refused with %q, want %q", got, tt.refusal)
 			}
-			if got := c.Admit(t.Context()); got != tt.admit {
+			if got := c.AwaitVerdict(t.Context()); got != tt.admit {
 				t.Errorf("not admitted with %q, want %q", got, tt.admit)
 			}
 			if c.Open() != (tt.admit == "") {

@@ -42,7 +42,7 @@ func TestEarlyAnswerDoesNotWaitForTheBody(t *testing.T) {
 				t.Fatal(err)
 			}
 			group := NewRegistry().NewGroup()
-			group.Track(res, Options{Kind: Response})
+			group.Track(res, StreamOptions{Kind: Response})
 			done := make(chan string)
 			go func() {
 				text, _ := io.ReadAll(res.Body)

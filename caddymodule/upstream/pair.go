@@ -80,10 +80,10 @@ type Config struct {
 type Pair struct {
 	plain, upgrade *http.Transport
 
-	open     atomic.Int64 // connections
-	fresh    atomic.Bool  // see Fresh
-	retired  atomic.Bool
-	sweeping atomic.Bool
+	open             atomic.Int64 // connections
+	openedSinceProbe atomic.Bool  // see OpenedSinceProbe
+	retired          atomic.Bool
+	sweeping         atomic.Bool
 }
 
 // New makes a Pair. It connects on first use.
@@ -93,7 +93,7 @@ func New(c Config) *Pair {
 	p.plain = newTransport(c, func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err == nil {
-			p.fresh.Store(true)
+			p.openedSinceProbe.Store(true)
 		}
 		return conn, err
 	})
@@ -238,13 +238,13 @@ func (p *Pair) Retire() {
 	p.sweep()
 }
 
-// Fresh reports whether a connection was opened since Checked, but for those of
+// OpenedSinceProbe reports whether a connection was opened since MarkProbed, but for those of
 // upgrades, each of which opens one. Another apiserver may answer on a new
 // connection, or the same one after a start with other flags.
-func (p *Pair) Fresh() bool { return p.fresh.Load() }
+func (p *Pair) OpenedSinceProbe() bool { return p.openedSinceProbe.Load() }
 
-// Checked notes that the apiserver was probed over the connections that are open.
-func (p *Pair) Checked() { p.fresh.Store(false) }
+// MarkProbed notes that the apiserver was probed over the connections that are open.
+func (p *Pair) MarkProbed() { p.openedSinceProbe.Store(false) }
 
 // Connections is how many connections are open.
 func (p *Pair) Connections() int { return int(p.open.Load()) }

@@ -52,7 +52,7 @@ func (r *Registry) NewGroup() *Group {
 // or a WebSocket, whatever o.Kind says. The stream is open until it is closed or,
 // but for a 101, was read to its end. A response without a body is no stream: ok
 // is false and o.Ended is not called.
-func (g *Group) Track(res *http.Response, o Options) (ok bool) {
+func (g *Group) Track(res *http.Response, o StreamOptions) (ok bool) {
 	s := newStream(res, o)
 	if s == nil {
 		return false

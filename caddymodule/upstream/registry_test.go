@@ -67,7 +67,7 @@ func TestWatchEnds(t *testing.T) {
 				g := r.NewGroup()
 				body := newNetworkBody()
 				res := response(body, tt.contentType)
-				g.Track(res, Options{Kind: Watch})
+				g.Track(res, StreamOptions{Kind: Watch})
 				start := time.Now()
 				go func() {
 					io.WriteString(body.send, tt.before)
@@ -102,8 +102,8 @@ func TestResponseEnds(t *testing.T) {
 		g := NewRegistry().NewGroup()
 		quick, slow := newNetworkBody(), newNetworkBody()
 		quickRes, slowRes := response(quick, "application/json"), response(slow, "application/json")
-		g.Track(quickRes, Options{Kind: Response})
-		g.Track(slowRes, Options{Kind: Response})
+		g.Track(quickRes, StreamOptions{Kind: Response})
+		g.Track(slowRes, StreamOptions{Kind: Response})
 		go func() {
 			io.WriteString(slow.send, "[1,")
 			g.End(4 * time.Second)
@@ -133,7 +133,7 @@ func TestTrackAfterEnd(t *testing.T) {
 		g.End(0)
 		for kind, want := range map[Kind]error{Watch: nil, Response: ErrEnded} {
 			res := response(newNetworkBody(), "application/json")
-			g.Track(res, Options{Kind: kind})
+			g.Track(res, StreamOptions{Kind: kind})
 			if _, err := io.ReadAll(res.Body); err != want {
 				t.Errorf("kind %d: %v", kind, err)
 			}
@@ -142,14 +142,14 @@ func TestTrackAfterEnd(t *testing.T) {
 		r.EndKinds(Watch)
 		g = r.NewGroup()
 		res := response(newNetworkBody(), "application/json")
-		g.Track(res, Options{Kind: Watch})
+		g.Track(res, StreamOptions{Kind: Watch})
 		if _, err := io.ReadAll(res.Body); err != nil {
 			t.Error(err)
 		}
 		res.Body.Close()
 		open := newNetworkBody()
 		res = response(open, "application/json")
-		g.Track(res, Options{Kind: Response})
+		g.Track(res, StreamOptions{Kind: Response})
 		go open.send.Close()
 		if _, err := io.ReadAll(res.Body); err != nil {
 			t.Errorf("another kind: %v", err)
@@ -168,8 +168,8 @@ func TestResponseAfterEnd(t *testing.T) {
 		time.Sleep(time.Second)
 		quick, slow := newNetworkBody(), newNetworkBody()
 		quickRes, slowRes := response(quick, "application/json"), response(slow, "application/json")
-		g.Track(quickRes, Options{Kind: Response})
-		g.Track(slowRes, Options{Kind: Response})
+		g.Track(quickRes, StreamOptions{Kind: Response})
+		g.Track(slowRes, StreamOptions{Kind: Response})
 		done()
 		go func() {
 			io.WriteString(quick.send, "[1,2]")
@@ -185,7 +185,7 @@ func TestResponseAfterEnd(t *testing.T) {
 		}
 		// A watch has an end of its own, and an upgrade must not go on.
 		watch := response(newNetworkBody(), "application/json")
-		g.Track(watch, Options{Kind: Watch})
+		g.Track(watch, StreamOptions{Kind: Watch})
 		if _, err := io.ReadAll(watch.Body); err != nil {
 			t.Errorf("watch: %v", err)
 		}
@@ -201,7 +201,7 @@ func TestTrackOfNothing(t *testing.T) {
 	g := r.NewGroup()
 	for _, res := range []*http.Response{response(http.NoBody, ""), response(nil, ""), {StatusCode: 101, Body: newNetworkBody()}} {
 		body := res.Body
-		g.Track(res, Options{Kind: Watch})
+		g.Track(res, StreamOptions{Kind: Watch})
 		if res.Body != body || r.Len() != 0 {
 			t.Errorf("%T is a stream", body)
 		}
@@ -221,7 +221,7 @@ func TestEndKindsAndWait(t *testing.T) {
 			for _, res := range []*http.Response{
 				response(newNetworkBody(), "application/json"), response(newNetworkBody(), "application/json"), switched(newConn(), "SPDY/3.1"), switched(newConn(), "websocket"),
 			} {
-				g.Track(res, Options{Kind: Watch})
+				g.Track(res, StreamOptions{Kind: Watch})
 				copies.Go(func() { io.Copy(io.Discard, res.Body); res.Body.Close() })
 			}
 		}
@@ -251,8 +251,8 @@ func TestGroupsAreApart(t *testing.T) {
 		a, b := r.NewGroup(), r.NewGroup()
 		body := newNetworkBody()
 		resA, resB := response(newNetworkBody(), "application/json"), response(body, "application/json")
-		a.Track(resA, Options{Kind: Watch})
-		b.Track(resB, Options{Kind: Watch})
+		a.Track(resA, StreamOptions{Kind: Watch})
+		b.Track(resB, StreamOptions{Kind: Watch})
 		a.End(0)
 		if _, err := io.ReadAll(resA.Body); err != nil {
 			t.Error(err)
@@ -274,7 +274,7 @@ func TestRegistryConcurrently(t *testing.T) {
 			all.Go(func() {
 				body := newNetworkBody()
 				res := response(body, "application/json")
-				g.Track(res, Options{Kind: Kind(j % 2)})
+				g.Track(res, StreamOptions{Kind: Kind(j % 2)})
 				go func() { io.WriteString(body.send, "x\n"); body.send.Close() }()
 				io.Copy(io.Discard, res.Body)
 				res.Body.Close()
@@ -315,7 +315,7 @@ func TestWatchEndsOnTheNetwork(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				g.Track(res, Options{Kind: Watch})
+				g.Track(res, StreamOptions{Kind: Watch})
 				lines := bufio.NewReader(res.Body)
 				if line, err := lines.ReadString('\n'); line != "{}\n" || err != nil {
 					t.Fatalf("first event: %q, %v", line, err)
@@ -354,7 +354,7 @@ func BenchmarkTrackUnary(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		res.Body = emptyBody{}
-		g.Track(res, Options{Kind: Response})
+		g.Track(res, StreamOptions{Kind: Response})
 		res.Body.Read(p)
 		res.Body.Close()
 	}
@@ -368,7 +368,7 @@ func BenchmarkTrackUnaryParallel(b *testing.B) {
 		p := make([]byte, 64)
 		for pb.Next() {
 			res.Body = emptyBody{}
-			g.Track(res, Options{Kind: Response})
+			g.Track(res, StreamOptions{Kind: Response})
 			res.Body.Read(p)
 			res.Body.Close()
 		}
@@ -378,7 +378,7 @@ func BenchmarkTrackUnaryParallel(b *testing.B) {
 func BenchmarkWatchRead(b *testing.B) {
 	event := []byte(strings.Repeat("x", 1000) + "\n")
 	res := response(io.NopCloser(repeatReader{event}), "application/json")
-	NewRegistry().NewGroup().Track(res, Options{Kind: Watch})
+	NewRegistry().NewGroup().Track(res, StreamOptions{Kind: Watch})
 	p := make([]byte, 32<<10)
 	b.ReportAllocs()
 	for b.Loop() {

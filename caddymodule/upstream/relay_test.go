@@ -27,7 +27,7 @@ func front(t *testing.T, network *pipes, c Config, kind Kind) (*httptest.Server,
 		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			res, err := p.RoundTrip(r)
 			if err == nil {
-				g.Track(res, Options{Kind: kind})
+				g.Track(res, StreamOptions{Kind: kind})
 			}
 			return res, err
 		}),

@@ -42,8 +42,8 @@ const (
 	WebSocket
 )
 
-// Options describe a stream to Track.
-type Options struct {
+// StreamOptions describe a stream to Track.
+type StreamOptions struct {
 	Kind Kind
 	// Subject names the user of the stream, for EndSubject. Any text serves that
 	// no other user has.
@@ -76,7 +76,7 @@ type node struct {
 	group      *Group
 	stream     stream
 	prev, next *node
-	traffic    *traffic // nil unless Options.Ended is set
+	traffic    *traffic // nil unless StreamOptions.Ended is set
 }
 
 // traffic counts what a stream carries.
@@ -86,7 +86,7 @@ type traffic struct {
 	received, sent atomic.Int64
 }
 
-func newNode(o Options) node {
+func newNode(o StreamOptions) node {
 	n := node{kind: o.Kind, subject: o.Subject}
 	if o.Ended != nil {
 		n.traffic = &traffic{began: time.Now(), ended: o.Ended}
@@ -135,7 +135,7 @@ type waiting struct {
 func (w *waiting) end() { w.cancel(ErrEnded) }
 
 // newStream wraps the body of res, or returns nil for a response without a body.
-func newStream(res *http.Response, o Options) stream {
+func newStream(res *http.Response, o StreamOptions) stream {
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		rwc, ok := res.Body.(io.ReadWriteCloser)
 		if !ok {

@@ -62,7 +62,7 @@ func TestEndIsReportedOnce(t *testing.T) {
 				r, got, body := NewRegistry(), new(reports), newNetworkBody()
 				g := r.NewGroup()
 				res := response(body, "application/json")
-				if !g.Track(res, Options{Kind: tt.kind, Subject: "alice", Ended: got.add}) {
+				if !g.Track(res, StreamOptions{Kind: tt.kind, Subject: "alice", Ended: got.add}) {
 					t.Fatal("it is no stream")
 				}
 				go func() {
@@ -90,7 +90,7 @@ func TestEndOfUpgradeIsReported(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, got, conn := NewRegistry(), new(reports), newConn()
 				res := switched(conn, protocol)
-				r.NewGroup().Track(res, Options{Ended: got.add})
+				r.NewGroup().Track(res, StreamOptions{Ended: got.add})
 				stream := res.Body.(io.ReadWriteCloser)
 				go func() { _, _ = conn.send.Write([]byte{0x82, 3, 'a', 'b', 'c'}) }()
 				if _, err := io.ReadFull(stream, make([]byte, 5)); err != nil {
@@ -116,7 +116,7 @@ func TestEndOfUpgradeIsReported(t *testing.T) {
 // A response without a body is no stream and has no end to report.
 func TestNothingIsNotReported(t *testing.T) {
 	got := new(reports)
-	if NewRegistry().NewGroup().Track(response(http.NoBody, ""), Options{Ended: got.add}) || len(got.get()) > 0 {
+	if NewRegistry().NewGroup().Track(response(http.NoBody, ""), StreamOptions{Ended: got.add}) || len(got.get()) > 0 {
 		t.Error("it is a stream")
 	}
 }
@@ -131,8 +131,8 @@ func TestEndSubject(t *testing.T) {
 		for _, g := range []*Group{a, b} {
 			for _, subject := range []string{"alice", "bob", ""} {
 				watch, other := response(newNetworkBody(), "application/json"), response(newNetworkBody(), "application/json")
-				g.Track(watch, Options{Kind: Watch, Subject: subject})
-				g.Track(other, Options{Kind: Response, Subject: subject})
+				g.Track(watch, StreamOptions{Kind: Watch, Subject: subject})
+				g.Track(other, StreamOptions{Kind: Response, Subject: subject})
 				if subject == "alice" {
 					ended = append(ended, watch, other)
 				}
@@ -175,7 +175,7 @@ func TestReportsConcurrently(t *testing.T) {
 	for i := range 100 {
 		g := r.NewGroup()
 		res := response(newNetworkBody(), "application/json")
-		g.Track(res, Options{Kind: Kind(i % 2), Subject: "alice", Ended: got.add})
+		g.Track(res, StreamOptions{Kind: Kind(i % 2), Subject: "alice", Ended: got.add})
 		all.Go(func() { _, _ = io.Copy(io.Discard, res.Body) })
 		all.Go(func() { r.EndSubject("alice") })
 		all.Go(func() { g.End(0) })

@@ -134,7 +134,7 @@ func TestHalfClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	NewRegistry().NewGroup().Track(res, Options{Kind: Response})
+	NewRegistry().NewGroup().Track(res, StreamOptions{Kind: Response})
 	rwc := res.Body.(interface {
 		io.ReadWriteCloser
 		CloseWrite() error

@@ -38,7 +38,7 @@ type upgraded struct {
 	apiserverClosed bool // the apiserver has its close frame; the rest is dropped
 }
 
-func newUpgraded(rwc io.ReadWriteCloser, o Options) *upgraded {
+func newUpgraded(rwc io.ReadWriteCloser, o StreamOptions) *upgraded {
 	u := &upgraded{node: newNode(o), rwc: rwc, answered: make(chan struct{})}
 	if o.Kind == WebSocket {
 		u.in.mode, u.out.mode = webSocket, webSocket

@@ -137,7 +137,7 @@ func TestWebSocketEnds(t *testing.T) {
 				r := NewRegistry()
 				g := r.NewGroup()
 				res := switched(c, "websocket")
-				g.Track(res, Options{Kind: Response})
+				g.Track(res, StreamOptions{Kind: Response})
 				rwc := res.Body.(io.ReadWriteCloser)
 				var got []byte
 				var readErr error
@@ -209,7 +209,7 @@ func TestWebSocketEndsInMidFrame(t *testing.T) {
 		c := newConn()
 		g := NewRegistry().NewGroup()
 		res := switched(c, "websocket")
-		g.Track(res, Options{Kind: Response})
+		g.Track(res, StreamOptions{Kind: Response})
 		part := string(frame(2, 300, false)[:100])
 		go func() {
 			io.WriteString(c.send, part)
@@ -231,7 +231,7 @@ func TestWebSocketAlreadyClosing(t *testing.T) {
 		c := newConn()
 		g := NewRegistry().NewGroup()
 		res := switched(c, "websocket")
-		g.Track(res, Options{Kind: Response})
+		g.Track(res, StreamOptions{Kind: Response})
 		rwc := res.Body.(io.ReadWriteCloser)
 		bye := string(frame(8, 2, false))
 		go func() {
@@ -259,7 +259,7 @@ func TestWebSocketEndsWithStuckWrite(t *testing.T) {
 	c.stuck = make(chan struct{})
 	g := NewRegistry().NewGroup()
 	res := switched(c, "websocket")
-	g.Track(res, Options{Kind: Response})
+	g.Track(res, StreamOptions{Kind: Response})
 	rwc := res.Body.(io.ReadWriteCloser)
 	wrote := make(chan error)
 	go func() { close(writing); _, err := rwc.Write(frame(2, 10, true)); wrote <- err }()
@@ -282,7 +282,7 @@ func TestUpgradeEnds(t *testing.T) {
 		c := newConn()
 		g := NewRegistry().NewGroup()
 		res := switched(c, "SPDY/3.1")
-		g.Track(res, Options{Kind: Response})
+		g.Track(res, StreamOptions{Kind: Response})
 		go func() {
 			io.WriteString(c.send, "data")
 			synctest.Wait()
@@ -308,7 +308,7 @@ func TestUpgradePassesOn(t *testing.T) {
 		c := newConn()
 		r := NewRegistry()
 		res := switched(c, protocol)
-		r.NewGroup().Track(res, Options{Kind: Response})
+		r.NewGroup().Track(res, StreamOptions{Kind: Response})
 		rwc := res.Body.(io.ReadWriteCloser)
 		go func() { io.WriteString(c.send, "\x82\x05any bytes"); c.send.Close() }()
 		if got, err := io.ReadAll(rwc); string(got) != "\x82\x05any bytes" || err != nil {
@@ -330,7 +330,7 @@ func TestUpgradePassesOn(t *testing.T) {
 		}
 	}
 	// A connection that cannot half-close says so: the copier then ends both.
-	u := newUpgraded(struct{ io.ReadWriteCloser }{newConn()}, Options{Kind: Upgrade})
+	u := newUpgraded(struct{ io.ReadWriteCloser }{newConn()}, StreamOptions{Kind: Upgrade})
 	if u.CloseWrite() == nil {
 		t.Error("CloseWrite succeeded")
 	}

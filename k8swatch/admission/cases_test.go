@@ -121,10 +121,10 @@ func TestRules(t *testing.T) {
 func stands(t *testing.T, v *Validator, typed *v1.ProxyKubeApi) {
 	t.Helper()
 	before := typed.DeepCopy()
-	if errs := v.Recheck(typed); len(errs) > 0 {
-		t.Errorf("Recheck refuses what Admit accepted: %v", errs)
+	if errs := v.Revalidate(typed); len(errs) > 0 {
+		t.Errorf("Revalidate refuses what Admit accepted: %v", errs)
 	}
 	if diff := cmp.Diff(before, typed); diff != "" {
-		t.Errorf("Recheck changed the object:\n%s", diff)
+		t.Errorf("Revalidate changed the object:\n%s", diff)
 	}
 }

@@ -33,8 +33,8 @@ type Validator struct {
 	structural *schema.Structural
 	rules      *cel.Validator
 	patterns   map[string]*regexp.Regexp
-	// admit holds the whole schema; recheck lacks the enum on mode.
-	admit, recheck validation.SchemaValidator
+	// admit holds the whole schema; stored lacks the enum on mode.
+	admit, stored validation.SchemaValidator
 }
 
 // Default returns the one Validator of this process, made at the first call.
@@ -58,7 +58,7 @@ func New() (*Validator, error) {
 	if err := dropModeEnum(open); err != nil {
 		return nil, err
 	}
-	recheck, _, err := validation.NewSchemaValidator(open)
+	stored, _, err := validation.NewSchemaValidator(open)
 	if err != nil {
 		return nil, fmt.Errorf("compiling the schema of the re-check: %w", err)
 	}
@@ -69,7 +69,7 @@ func New() (*Validator, error) {
 		patterns:   patterns,
 		rules:      cel.NewValidator(structural, true, celconfig.PerCallLimit),
 		admit:      admit,
-		recheck:    recheck,
+		stored:     stored,
 	}, nil
 }
 
@@ -136,10 +136,10 @@ func (v *Validator) Admit(raw map[string]any) (*v1.ProxyKubeApi, error) {
 	return typed, nil
 }
 
-// Recheck runs all rules on an object that an apiserver stored, except the
+// Revalidate runs all rules on an object that an apiserver stored, except the
 // enum on spec.upstream_auth.mode and the rules on metadata (API-3). Defaults
 // count, though obj is not changed.
-func (v *Validator) Recheck(obj *v1.ProxyKubeApi) field.ErrorList {
+func (v *Validator) Revalidate(obj *v1.ProxyKubeApi) field.ErrorList {
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		return field.ErrorList{field.InternalError(nil, fmt.Errorf("converting the object: %w", err))}
@@ -147,15 +147,15 @@ func (v *Validator) Recheck(obj *v1.ProxyKubeApi) field.ErrorList {
 	delete(object, "status")
 	defaulting.PruneNonNullableNullsWithoutDefaults(object, v.structural)
 	defaulting.Default(object, v.structural)
-	return v.check(object, v.recheck, false)
+	return v.check(object, v.stored, false)
 }
 
-// RecheckRaw is Recheck for an object that may not even have the shape of the
+// RevalidateRaw is Revalidate for an object that may not even have the shape of the
 // types. It returns what could be read, defaulted: never nil, and with an
 // empty spec when that cannot be read. Unknown fields are dropped, as the
 // apiserver drops them; the status is kept where it can be read. raw is not
 // changed.
-func (v *Validator) RecheckRaw(raw map[string]any) (*v1.ProxyKubeApi, field.ErrorList) {
+func (v *Validator) RevalidateRaw(raw map[string]any) (*v1.ProxyKubeApi, field.ErrorList) {
 	object, err := copyObject(raw)
 	if err != nil {
 		return &v1.ProxyKubeApi{}, field.ErrorList{field.InternalError(nil, err)}
@@ -166,7 +166,7 @@ func (v *Validator) RecheckRaw(raw map[string]any) (*v1.ProxyKubeApi, field.Erro
 	defaulting.Default(object, v.structural)
 	typed := readWhatCan(object)
 	delete(object, "status")
-	return typed, v.check(object, v.recheck, false)
+	return typed, v.check(object, v.stored, false)
 }
 
 // readWhatCan reads an object part by part, so that a bad spec does not hide

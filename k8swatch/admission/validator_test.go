@@ -139,7 +139,7 @@ func TestAdmitDefaults(t *testing.T) {
 
 // API-3 and UpstreamModeUnknown: an unknown mode passes the re-check, nothing
 // else does.
-func TestRecheck(t *testing.T) {
+func TestRevalidate(t *testing.T) {
 	v := newValidator(t)
 	typed := func(change func(*v1.ProxyKubeApi)) *v1.ProxyKubeApi {
 		p := &v1.ProxyKubeApi{}
@@ -169,7 +169,7 @@ func TestRecheck(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			before := test.object.DeepCopy()
-			if diff := cmp.Diff(test.want, Text(v.Recheck(test.object))); diff != "" {
+			if diff := cmp.Diff(test.want, Text(v.Revalidate(test.object))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(before, test.object); diff != "" {
@@ -180,7 +180,7 @@ func TestRecheck(t *testing.T) {
 }
 
 // An object that is older than the CRD may have any shape.
-func TestRecheckRaw(t *testing.T) {
+func TestRevalidateRaw(t *testing.T) {
 	v := newValidator(t)
 	service := map[string]any{"Agent": map[string]any{}}
 	tests := []struct {
@@ -207,7 +207,7 @@ func TestRecheckRaw(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			typed, errs := v.RecheckRaw(test.object)
+			typed, errs := v.RevalidateRaw(test.object)
 			if diff := cmp.Diff(test.want, Text(errs)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -293,7 +293,7 @@ func TestConcurrentUse(t *testing.T) {
 				typed, err := v.Admit(c.object())
 				if accepted := err == nil; accepted != (c.Refused == "") {
 					t.Errorf("%s: %v", c.Name, err)
-				} else if accepted && len(v.Recheck(typed)) > 0 {
+				} else if accepted && len(v.Revalidate(typed)) > 0 {
 					t.Errorf("%s: refused at the re-check", c.Name)
 				}
 			}
@@ -321,12 +321,12 @@ func FuzzAdmit(f *testing.F) {
 			t.Fatalf("Admit = %v, %v", typed, err)
 		}
 		if err == nil {
-			if errs := v.Recheck(typed); len(errs) > 0 {
+			if errs := v.Revalidate(typed); len(errs) > 0 {
 				t.Fatalf("the re-check refuses what was admitted: %v", errs)
 			}
 		}
-		if typed, _ := v.RecheckRaw(raw); typed == nil {
-			t.Fatal("RecheckRaw read nothing")
+		if typed, _ := v.RevalidateRaw(raw); typed == nil {
+			t.Fatal("RevalidateRaw read nothing")
 		}
 	})
 }
@@ -357,7 +357,7 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 }
 
-func BenchmarkRecheck(b *testing.B) {
+func BenchmarkRevalidate(b *testing.B) {
 	v := newValidator(b)
 	typed, err := v.Admit(readCases[ruleCase](b, "full.yaml")[0].object())
 	if err != nil {
@@ -365,7 +365,7 @@ func BenchmarkRecheck(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if errs := v.Recheck(typed); len(errs) > 0 {
+		if errs := v.Revalidate(typed); len(errs) > 0 {
 			b.Fatal(errs)
 		}
 	}

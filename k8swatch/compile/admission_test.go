@@ -20,7 +20,7 @@ func withAdmission(t testing.TB) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newBench(t, func(o *Options) { o.Recheck = validator.Recheck })
+	return newBench(t, func(o *Options) { o.Revalidate = validator.Revalidate })
 }
 
 // The rules of the CRD and the compiler's own meet in one message (API-3).
@@ -92,7 +92,7 @@ func TestPreparationWithTheRulesOfTheCRD(t *testing.T) {
 	}
 }
 
-func BenchmarkRecheck(b *testing.B) {
+func BenchmarkRevalidate(b *testing.B) {
 	validator, err := admission.Default()
 	if err != nil {
 		b.Fatal(err)
@@ -100,6 +100,6 @@ func BenchmarkRecheck(b *testing.B) {
 	o := k8stest.Object(k8stest.InFrontProxy)
 	b.ReportAllocs()
 	for b.Loop() {
-		validator.Recheck(o)
+		validator.Revalidate(o)
 	}
 }

@@ -175,7 +175,7 @@ func (s *clientCertState) decide(fault string, halves []pairHalf, now time.Time)
 	if s.good != nil && now.After(s.good.Leaf.NotAfter) {
 		s.good = nil
 	}
-	p := certificateResult{certificate: s.good, recheckAt: nextLook(s.good, s.seen, now)}
+	p := certificateResult{certificate: s.good, recompileAt: nextLook(s.good, s.seen, now)}
 	switch {
 	case fault == "":
 	case s.good != nil:

@@ -186,7 +186,7 @@ func TestClientCertByTheClock(t *testing.T) {
 	}
 	wantNext := func(c *k8swatch.Cluster, after time.Duration) {
 		t.Helper()
-		if d := c.RecheckAt.Sub(k8stest.Now); d.Truncate(time.Second) != after {
+		if d := c.RecompileAt.Sub(k8stest.Now); d.Truncate(time.Second) != after {
 			t.Errorf("looked at again after %v, want %v", d, after)
 		}
 	}
@@ -203,8 +203,8 @@ func TestClientCertByTheClock(t *testing.T) {
 	wantNext(c, 4*time.Hour)
 	c = at(4*time.Hour + time.Second)
 	k8stest.WantReady(t, c, k8swatch.ReasonReferenceNotFound, "expired")
-	if !c.RecheckAt.IsZero() {
-		t.Errorf("looked at again at %v", c.RecheckAt)
+	if !c.RecompileAt.IsZero() {
+		t.Errorf("looked at again at %v", c.RecompileAt)
 	}
 }
 

@@ -37,9 +37,9 @@ type Options struct {
 	// ReferenceNamespaces are the namespaces, besides its own, that an
 	// object's references may point to (API-4).
 	ReferenceNamespaces []string
-	// Recheck runs the rules of admission on an object, which it must not
+	// Revalidate runs the rules of admission on an object, which it must not
 	// change (API-3). Paths begin with "spec". Required.
-	Recheck func(*v1.ProxyKubeApi) field.ErrorList
+	Revalidate func(*v1.ProxyKubeApi) field.ErrorList
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }
@@ -55,11 +55,11 @@ type Compiler struct {
 	cel func() authenticationcel.Compiler
 }
 
-// New returns a Compiler. It panics without Options.Recheck: objects that are
+// New returns a Compiler. It panics without Options.Revalidate: objects that are
 // older than the rules of admission would pass unseen.
 func New(o Options) *Compiler {
-	if o.Recheck == nil {
-		panic("compile: Options.Recheck is required")
+	if o.Revalidate == nil {
+		panic("compile: Options.Revalidate is required")
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -96,7 +96,7 @@ type ruleResults struct {
 
 // Compile returns what the object at key amounts to now, nil when it is gone,
 // and what the next call for that key must be given. While nothing changes it
-// returns the same pointer. RecheckAt says when time alone changes something.
+// returns the same pointer. RecompileAt says when time alone changes something.
 func (c *Compiler) Compile(store k8swatch.Store, key k8swatch.Key, last Carried) (*k8swatch.Cluster, Carried) {
 	object := store.Object(key)
 	if object == nil || object.ProxyKubeApi == nil {
@@ -180,13 +180,13 @@ func (b *builder) build() *k8swatch.Cluster {
 		Auth:          auth.auth,
 		RequiredGroup: b.requiredGroup(),
 		Preparing:     mode == v1.ModePassthrough && (user != "" || group != ""),
-		RecheckAt:     clientCert.recheckAt,
+		RecompileAt:   clientCert.recompileAt,
 	}
 	c.TargetKnown = c.Enabled && len(server.problems) == 0 && ca.hash != unknownCAHash
 	var frontProxy certificateResult
 	if mode == v1.ModeFrontProxy || c.Preparing {
 		frontProxy = b.frontProxy(server.target.Canonical)
-		c.FrontProxy, c.RecheckAt = frontProxy.certificate, earliest(c.RecheckAt, frontProxy.recheckAt, b.now)
+		c.FrontProxy, c.RecompileAt = frontProxy.certificate, earliest(c.RecompileAt, frontProxy.recompileAt, b.now)
 		c.ClientCertSecret, c.ClientCertTarget = k8swatch.FrontProxySecret(b.key), server.target.Canonical
 		c.Probe = c.TargetKnown && c.FrontProxy != nil && b.prefixesValid()
 	} else {
@@ -263,7 +263,7 @@ func (b *builder) rulesIn(mode v1.UpstreamMode) field.ErrorList {
 	}
 	errs, known := results.byMode[mode]
 	if !known {
-		errs = b.options.Recheck(withMode(b.object.ProxyKubeApi, mode))
+		errs = b.options.Revalidate(withMode(b.object.ProxyKubeApi, mode))
 		byMode := map[v1.UpstreamMode]field.ErrorList{mode: errs}
 		maps.Copy(byMode, results.byMode)
 		results.byMode = byMode

@@ -133,7 +133,7 @@ func TestCompileOfAnObjectThatIsGone(t *testing.T) {
 func TestNewNeedsTheRulesOfAdmission(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("New took options without Recheck")
+			t.Error("New took options without Revalidate")
 		}
 	}()
 	New(Options{})
@@ -160,7 +160,7 @@ func TestRefusedObjects(t *testing.T) {
 func TestMessagesOfRulesHoldNoValues(t *testing.T) {
 	path := field.NewPath("spec", "auth_config")
 	b := newBench(t, func(o *Options) {
-		o.Recheck = func(*v1.ProxyKubeApi) field.ErrorList {
+		o.Revalidate = func(*v1.ProxyKubeApi) field.ErrorList {
 			return field.ErrorList{
 				field.Invalid(path, map[string]string{"client_secret": "hunter2"}, "validate_against: OidcProvider needs oidc_provider.enabled: true"),
 				field.Required(path.Child("jwt"), ""),
@@ -183,7 +183,7 @@ func TestMessagesOfRulesHoldNoValues(t *testing.T) {
 func TestRulesRunOnceForEachSpec(t *testing.T) {
 	var modes []v1.UpstreamMode
 	b := newBench(t, func(o *Options) {
-		o.Recheck = func(object *v1.ProxyKubeApi) field.ErrorList {
+		o.Revalidate = func(object *v1.ProxyKubeApi) field.ErrorList {
 			modes = append(modes, object.Spec.UpstreamAuth.Mode)
 			return nil
 		}
@@ -377,7 +377,7 @@ func TestNoticesAreSortedAndMerged(t *testing.T) {
 
 func TestLongMessagesAreBounded(t *testing.T) {
 	b := newBench(t, func(o *Options) {
-		o.Recheck = func(*v1.ProxyKubeApi) (errs field.ErrorList) {
+		o.Revalidate = func(*v1.ProxyKubeApi) (errs field.ErrorList) {
 			for i := range 1000 {
 				errs = append(errs, field.Invalid(field.NewPath("spec").Index(i), nil, "wrong"))
 			}

@@ -23,8 +23,8 @@ type certificateResult struct {
 	notices     []k8swatch.Condition
 	// stale says which reads failed while an earlier value stays in force.
 	stale []string
-	// recheckAt is when time alone changes this result, zero for never.
-	recheckAt time.Time
+	// recompileAt is when time alone changes this result, zero for never.
+	recompileAt time.Time
 }
 
 // frontProxyState is carried over from one compilation to the next. It depends
@@ -160,7 +160,7 @@ func (s *frontProxyState) decide(label string, now time.Time) certificateResult 
 	if s.pair != nil && now.After(s.pair.certificate.Leaf.NotAfter) {
 		s.pair = nil
 	}
-	p := certificateResult{recheckAt: nextLook(s.good(), s.seen.pair, now)}
+	p := certificateResult{recompileAt: nextLook(s.good(), s.seen.pair, now)}
 	switch {
 	case fault == "":
 	case s.pair == nil:

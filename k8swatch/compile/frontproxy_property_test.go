@@ -18,7 +18,7 @@ import (
 // Whatever happens to the Secret, the object and the hub, in whatever order:
 // no certificate goes where its annotation does not say, none that the admin
 // withdrew comes back, a failed read changes nothing, and nothing changes by
-// time alone before RecheckAt.
+// time alone before RecompileAt.
 func TestFrontProxyProperties(t *testing.T) {
 	var pairs []k8stest.PemPair
 	for i := range 3 {
@@ -111,23 +111,23 @@ func checkFrontProxy(rt *rapid.T, b *bench, c *k8swatch.Cluster, seen *corev1.Se
 	}
 	if b.store.Failing[k8stest.FrontProxyRead] == nil {
 		b.fail(k8stest.FrontProxyRead, k8stest.ErrForbidden())
-		if failed := b.compile(); failed.Ready != c.Ready || failed.FrontProxy != c.FrontProxy || !failed.RecheckAt.Equal(c.RecheckAt) {
+		if failed := b.compile(); failed.Ready != c.Ready || failed.FrontProxy != c.FrontProxy || !failed.RecompileAt.Equal(c.RecompileAt) {
 			rt.Fatalf("a failed read made %+v of %+v", failed.Ready, c.Ready)
 		}
 		b.heal(k8stest.FrontProxyRead)
 	}
 	now := b.now
-	if !c.RecheckAt.IsZero() {
-		if !c.RecheckAt.After(now) {
-			rt.Fatal("RecheckAt is in the past")
+	if !c.RecompileAt.IsZero() {
+		if !c.RecompileAt.After(now) {
+			rt.Fatal("RecompileAt is in the past")
 		}
-		b.now = c.RecheckAt.Add(-1)
+		b.now = c.RecompileAt.Add(-1)
 	} else {
 		b.now = now.Add(100 * 365 * 24 * time.Hour)
 	}
 	later := b.compile()
 	if later.Ready != c.Ready || later.FrontProxy != c.FrontProxy || !reflect.DeepEqual(later.Notices, c.Notices) {
-		rt.Fatalf("time alone made %+v %v of %+v %v before RecheckAt", later.Ready, later.Notices, c.Ready, c.Notices)
+		rt.Fatalf("time alone made %+v %v of %+v %v before RecompileAt", later.Ready, later.Notices, c.Ready, c.Notices)
 	}
 	b.now = now
 }

@@ -241,8 +241,8 @@ func TestExpiryOverTime(t *testing.T) { // REC-6, CERT-6
 
 	c := b.compile()
 	told := k8stest.Now.Add(16*time.Hour + 10*time.Minute)
-	if !c.RecheckAt.Equal(told) {
-		t.Fatalf("RecheckAt %v, want %v", c.RecheckAt, told)
+	if !c.RecompileAt.Equal(told) {
+		t.Fatalf("RecompileAt %v, want %v", c.RecompileAt, told)
 	}
 	k8stest.WantNoNotice(t, c, k8swatch.NoticeClientCertExpiring)
 	b.now = told.Add(-1)
@@ -254,19 +254,19 @@ func TestExpiryOverTime(t *testing.T) { // REC-6, CERT-6
 	c = b.compile()
 	k8stest.WantReady(t, c, k8swatch.ReasonServing)
 	k8stest.WantNotice(t, c, k8swatch.NoticeClientCertExpiring, "expires at 2030-03-02T12:00:00Z")
-	if want := k8stest.Now.Add(24*time.Hour + 1); !c.RecheckAt.Equal(want) {
-		t.Errorf("RecheckAt %v, want %v", c.RecheckAt, want)
+	if want := k8stest.Now.Add(24*time.Hour + 1); !c.RecompileAt.Equal(want) {
+		t.Errorf("RecompileAt %v, want %v", c.RecompileAt, want)
 	}
 	// A certificate is good at its NotAfter, and not after.
 	b.now = k8stest.Now.Add(24 * time.Hour)
 	k8stest.WantReady(t, b.compile(), k8swatch.ReasonServing)
 
-	b.now = c.RecheckAt
+	b.now = c.RecompileAt
 	c = b.compile()
 	k8stest.WantReady(t, c, k8swatch.ReasonClientCertMissing, "expired at 2030-03-02T12:00:00Z")
 	k8stest.WantNoNotice(t, c, k8swatch.NoticeClientCertExpiring)
-	if c.FrontProxy != nil || !c.RecheckAt.IsZero() {
-		t.Errorf("certificate %v, RecheckAt %v", c.FrontProxy, c.RecheckAt)
+	if c.FrontProxy != nil || !c.RecompileAt.IsZero() {
+		t.Errorf("certificate %v, RecompileAt %v", c.FrontProxy, c.RecompileAt)
 	}
 }
 
@@ -284,11 +284,11 @@ func TestAPairThatIsNotYetValid(t *testing.T) { // CERT-6
 	if c.FrontProxy != old {
 		t.Error("the old pair does not serve")
 	}
-	for !c.RecheckAt.Equal(from) {
-		if c.RecheckAt.After(from) || !c.RecheckAt.After(b.now) {
-			t.Fatalf("RecheckAt %v", c.RecheckAt)
+	for !c.RecompileAt.Equal(from) {
+		if c.RecompileAt.After(from) || !c.RecompileAt.After(b.now) {
+			t.Fatalf("RecompileAt %v", c.RecompileAt)
 		}
-		b.now = c.RecheckAt
+		b.now = c.RecompileAt
 		c = b.compile()
 	}
 	b.fail(k8stest.FrontProxyRead, k8stest.ErrForbidden())

@@ -29,7 +29,7 @@ func newBench(t testing.TB, change ...func(*Options)) *bench {
 	b.options = Options{
 		Namespace:    k8stest.ProxyNamespace,
 		AllowedModes: []v1.UpstreamMode{v1.ModePassthrough, v1.ModeFrontProxy},
-		Recheck:      k8stest.RecheckPrefixes,
+		Revalidate:   k8stest.RevalidatePrefixes,
 		Now:          func() time.Time { return b.now },
 	}
 	for _, c := range change {

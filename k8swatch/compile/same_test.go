@@ -22,17 +22,17 @@ func TestSameCluster(t *testing.T) {
 		t.Error("a copy is not the same")
 	}
 	changes := map[string]func(*k8swatch.Cluster){
-		"notice":      func(c *k8swatch.Cluster) { c.Notices = []k8swatch.Condition{k8swatch.Notice("A", "c")} },
-		"ready":       func(c *k8swatch.Cluster) { c.Ready.Message = "x" },
-		"pool":        func(c *k8swatch.Cluster) { c.CA = x509.NewCertPool() },
-		"certificate": func(c *k8swatch.Cluster) { c.FrontProxy = &k8swatch.ClientCertificate{TLS: tls.Certificate{}} },
-		"client_cert": func(c *k8swatch.Cluster) { c.ClientCert = &k8swatch.ClientCertificate{TLS: tls.Certificate{}} },
-		"jwt":         func(c *k8swatch.Cluster) { c.Auth.JWT = make([]k8swatch.JWT, 1) },
-		"no jwt":      func(c *k8swatch.Cluster) { c.Auth.JWT = nil },
-		"oidc":        func(c *k8swatch.Cluster) { c.Auth.OIDC = &k8swatch.OIDCProvider{} },
-		"exchange":    func(c *k8swatch.Cluster) { c.Auth.Exchange = &k8swatch.TokenExchange{} },
-		"recheck":     func(c *k8swatch.Cluster) { c.RecheckAt = k8stest.Now },
-		"missing":     func(c *k8swatch.Cluster) { c.Missing = []k8swatch.Condition{{}} },
+		"notice":       func(c *k8swatch.Cluster) { c.Notices = []k8swatch.Condition{k8swatch.Notice("A", "c")} },
+		"ready":        func(c *k8swatch.Cluster) { c.Ready.Message = "x" },
+		"pool":         func(c *k8swatch.Cluster) { c.CA = x509.NewCertPool() },
+		"certificate":  func(c *k8swatch.Cluster) { c.FrontProxy = &k8swatch.ClientCertificate{TLS: tls.Certificate{}} },
+		"client_cert":  func(c *k8swatch.Cluster) { c.ClientCert = &k8swatch.ClientCertificate{TLS: tls.Certificate{}} },
+		"jwt":          func(c *k8swatch.Cluster) { c.Auth.JWT = make([]k8swatch.JWT, 1) },
+		"no jwt":       func(c *k8swatch.Cluster) { c.Auth.JWT = nil },
+		"oidc":         func(c *k8swatch.Cluster) { c.Auth.OIDC = &k8swatch.OIDCProvider{} },
+		"exchange":     func(c *k8swatch.Cluster) { c.Auth.Exchange = &k8swatch.TokenExchange{} },
+		"recompile at": func(c *k8swatch.Cluster) { c.RecompileAt = k8stest.Now },
+		"missing":      func(c *k8swatch.Cluster) { c.Missing = []k8swatch.Condition{{}} },
 	}
 	for name, change := range changes {
 		changed := *a

@@ -40,7 +40,7 @@ func compileFrom(t testing.TB, store *k8stest.Memory) *k8swatch.Cluster {
 	c, _ := compile.New(compile.Options{
 		Namespace:    k8stest.ProxyNamespace,
 		AllowedModes: []v1.UpstreamMode{v1.ModePassthrough, v1.ModeFrontProxy},
-		Recheck:      k8stest.RecheckPrefixes,
+		Revalidate:   k8stest.RevalidatePrefixes,
 		Now:          func() time.Time { return k8stest.Now },
 	}).Compile(store, k8stest.Key, compile.Carried{})
 	if c == nil {

@@ -73,7 +73,7 @@ func compileManifest(t *testing.T, manifest string) []*k8swatch.Cluster {
 	compiler := compile.New(compile.Options{
 		Namespace:    "proxyauth",
 		AllowedModes: []v1.UpstreamMode{v1.ModePassthrough, v1.ModeFrontProxy},
-		Recheck:      validator.Recheck,
+		Revalidate:   validator.Revalidate,
 	})
 	var clusters []*k8swatch.Cluster
 	for _, key := range source.Keys() {

@@ -131,9 +131,9 @@ type ErrText string
 
 func (e ErrText) Error() string { return string(e) }
 
-// RecheckPrefixes stands in for the rules of admission: one rule in each mode,
+// RevalidatePrefixes stands in for the rules of admission: one rule in each mode,
 // two more in FrontProxy.
-func RecheckPrefixes(object *v1.ProxyKubeApi) field.ErrorList {
+func RevalidatePrefixes(object *v1.ProxyKubeApi) field.ErrorList {
 	var errs field.ErrorList
 	spec := field.NewPath("spec")
 	if g := object.Spec.ProxyGroup; g != nil && *g == "" {

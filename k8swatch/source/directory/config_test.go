@@ -31,7 +31,7 @@ func TestDirectoryWithConfigFrom(t *testing.T) {
 		"a.yaml": object("a", "idp"), "b.yaml": object("b", "other"),
 		"idp.yaml": secret("idp", "https://one.example.test"), "other.yaml": secret("other", "https://two.example.test"),
 	})
-	compiler, carried := compile.New(compile.Options{Namespace: k8stest.ProxyNamespace, Recheck: validator.Recheck}), map[k8swatch.Key]compile.Carried{}
+	compiler, carried := compile.New(compile.Options{Namespace: k8stest.ProxyNamespace, Revalidate: validator.Revalidate}), map[k8swatch.Key]compile.Carried{}
 	compiled := func(name, issuer string) *k8swatch.Cluster {
 		t.Helper()
 		c, next := compiler.Compile(rig, dirKey(name), carried[dirKey(name)])

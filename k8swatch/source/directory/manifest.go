@@ -206,7 +206,7 @@ func (m *manifest) decodeProxyKubeApi(object map[string]any, validator *admissio
 	if refusal := (*admission.Refusal)(nil); errors.As(err, &refusal) {
 		m.refused = refusal.Text()
 	}
-	m.readable, _ = validator.RecheckRaw(object)
+	m.readable, _ = validator.RevalidateRaw(object)
 	m.readable.ObjectMeta = metav1.ObjectMeta{Namespace: m.id.Namespace, Name: m.id.Name}
 	m.readable.Status = nil
 }

@@ -44,7 +44,7 @@ func (k *Source) decodeObject(u *unstructured.Unstructured) (object *k8swatch.Ob
 			object = &k8swatch.Object{ProxyKubeApi: id, Invalid: "the object cannot be processed"}
 		}
 	}()
-	readable, errs := k.validator.RecheckRaw(u.Object)
+	readable, errs := k.validator.RevalidateRaw(u.Object)
 	if text, err := u.MarshalJSON(); err == nil && !lacksRequired(errs) {
 		typed := &v1.ProxyKubeApi{}
 		if kjson.UnmarshalCaseSensitivePreserveInts(text, typed) == nil {

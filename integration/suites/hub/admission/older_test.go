@@ -206,6 +206,6 @@ func (j *judges) follow(t *testing.T) (*hubsource.Source, *compile.Compiler) {
 	return source, compile.New(compile.Options{
 		Namespace:    "proxyauth",
 		AllowedModes: []v1.UpstreamMode{v1.ModePassthrough, v1.ModeFrontProxy},
-		Recheck:      j.own.Recheck,
+		Revalidate:   j.own.Revalidate,
 	})
 }

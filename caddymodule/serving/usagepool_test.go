@@ -6,7 +6,7 @@ import (
 )
 
 func TestPool(t *testing.T) {
-	var p pool[*int]
+	var p usagePool[*int]
 	made := 0
 	make := func() (*int, error) { made++; return new(int), nil }
 	first, _ := p.acquire("a", make)

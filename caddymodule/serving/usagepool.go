@@ -2,8 +2,8 @@ package serving
 
 import "sync"
 
-// pool counts the users of shared values by key. The zero value is empty.
-type pool[T any] struct {
+// usagePool counts the users of shared values by key. The zero value is empty.
+type usagePool[T any] struct {
 	mu     sync.Mutex
 	values map[string]*shared[T]
 }
@@ -15,7 +15,7 @@ type shared[T any] struct {
 
 // acquire returns the value of a key for one more user, and makes it for the
 // first one.
-func (p *pool[T]) acquire(key string, make func() (T, error)) (T, error) {
+func (p *usagePool[T]) acquire(key string, make func() (T, error)) (T, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s := p.values[key]; s != nil {
@@ -35,7 +35,7 @@ func (p *pool[T]) acquire(key string, make func() (T, error)) (T, error) {
 
 // release takes one user away, and reports whether that was the last: the value
 // must then be ended.
-func (p *pool[T]) release(key string) (last bool) {
+func (p *usagePool[T]) release(key string) (last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.values[key]
@@ -50,7 +50,7 @@ func (p *pool[T]) release(key string) (last bool) {
 }
 
 // size is how many values are in use.
-func (p *pool[T]) size() int {
+func (p *usagePool[T]) size() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.values)

@@ -20,7 +20,7 @@ func TestFresh(t *testing.T) {
 		{name: "an upgrade", header: upgrade},
 		{name: "the first request", want: true},
 		{name: "not checked yet", want: true},
-		{name: "checked", before: p.Checked},
+		{name: "checked", before: p.MarkProbed},
 		{name: "the connection is lost", before: func() { p.plain.CloseIdleConnections() }, want: true},
 	} {
 		if step.before != nil {
@@ -32,8 +32,8 @@ func TestFresh(t *testing.T) {
 			r.Header = http.Header{}
 		}
 		do(t, p, r)
-		if p.Fresh() != step.want {
-			t.Errorf("%s: fresh %t, want %t", step.name, p.Fresh(), step.want)
+		if p.OpenedSinceProbe() != step.want {
+			t.Errorf("%s: fresh %t, want %t", step.name, p.OpenedSinceProbe(), step.want)
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// checkPool compares the accounts of a pool with what its memories hold.
-func checkPool[V any](t rapid.TB, p *pool[V]) {
+// checkMemoryLimit compares the accounts of a memoryLimit with what its memories hold.
+func checkMemoryLimit[V any](t rapid.TB, p *memoryLimit[V]) {
 	t.Helper()
 	entries, bytes := 0, 0
 	for m := range p.memories {
@@ -35,7 +35,7 @@ func checkPool[V any](t rapid.TB, p *pool[V]) {
 // its part of the bounds loses nothing to another.
 func TestPoolProperty(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		p := newPool[int](rapid.IntRange(1, 20).Draw(rt, "entries"), rapid.IntRange(0, 200).Draw(rt, "bytes"))
+		p := newMemoryLimit[int](rapid.IntRange(1, 20).Draw(rt, "entries"), rapid.IntRange(0, 200).Draw(rt, "bytes"))
 		memories := make([]*memory[int], 5)
 		for i := range memories {
 			memories[i] = p.newMemory()
@@ -84,7 +84,7 @@ func TestPoolProperty(t *testing.T) {
 						}
 					}
 				}
-				checkPool(rt, p)
+				checkMemoryLimit(rt, p)
 				continue
 			}
 			for i, keys := range before {
@@ -92,14 +92,14 @@ func TestPoolProperty(t *testing.T) {
 					rt.Fatal("what was not added to changed")
 				}
 			}
-			checkPool(rt, p)
+			checkMemoryLimit(rt, p)
 		}
 	})
 }
 
 // With more clusters than entries, the last one to come is remembered.
 func TestPoolOfMoreMemoriesThanEntries(t *testing.T) {
-	p := newPool[int](3, 0)
+	p := newMemoryLimit[int](3, 0)
 	var key tokenDigest
 	for i := range 10 {
 		m := p.newMemory()
@@ -107,7 +107,7 @@ func TestPoolOfMoreMemoriesThanEntries(t *testing.T) {
 		if value, ok := m.get(&key); !ok || value != i {
 			t.Errorf("memory %d: %d, %t", i, value, ok)
 		}
-		checkPool(t, p)
+		checkMemoryLimit(t, p)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestPoolOfMoreMemoriesThanEntries(t *testing.T) {
 func BenchmarkPoolFull(b *testing.B) {
 	for _, n := range []int{2, 100, 600} {
 		b.Run(fmt.Sprint("memories=", n), func(b *testing.B) {
-			p := newPool[int](10_000, 10_000)
+			p := newMemoryLimit[int](10_000, 10_000)
 			memories := make([]*memory[int], n)
 			for i := range memories {
 				memories[i] = p.newMemory()
