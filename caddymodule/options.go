@@ -25,10 +25,11 @@ var errTwoSources = errors.New("kubernetes and directory exclude each other: set
 // names. The values to use go to o, and to fields of the app where they belong
 // to this configuration alone.
 //
-// A new option is a field of App with its documentation, a row here, a line in
-// Caddyfile.examples/options.Caddyfile, and its use. Tests hold the three lists
-// to each other; `go test ./caddymodule -run Reference -update` writes the rows
-// of docs/reference.md.
+// A new option takes four edits: a field of App with its documentation, a row here,
+// its use (by way of serving.Options where the clusters depend on it), and a line
+// in Caddyfile.examples/options.Caddyfile. Tests hold these lists to each other;
+// `go test ./caddymodule -run Reference -update` writes the rows of
+// docs/reference.md.
 func (a *App) table(o *serving.Options) []option {
 	return []option{
 		{

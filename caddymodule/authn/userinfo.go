@@ -9,8 +9,8 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/claims"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/keys"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/oauth"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/strictjson"
 )
 
 const (
@@ -92,9 +92,9 @@ func readObject(body []byte) (claims.Claims, error) {
 	switch {
 	case err == nil:
 		return c, nil
-	case errors.Is(err, strictjson.ErrNoObject):
+	case errors.Is(err, boundedjson.ErrNoObject):
 		return nil, notObject
-	case errors.Is(err, strictjson.ErrTooManyMembers):
+	case errors.Is(err, boundedjson.ErrTooManyMembers):
 		return nil, idp.TooManyMembers
 	}
 	return nil, errClaims

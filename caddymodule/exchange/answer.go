@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/oauth"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/strictjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
@@ -34,9 +34,9 @@ const (
 
 // members reads the JSON object of an answer.
 func members(body []byte) (map[string]json.RawMessage, error) {
-	found, err := strictjson.Object(body)
+	found, err := boundedjson.Object(body)
 	switch {
-	case errors.Is(err, strictjson.ErrTooManyMembers):
+	case errors.Is(err, boundedjson.ErrTooManyMembers):
 		return nil, idp.TooManyMembers
 	case err != nil:
 		return nil, faultNotJSON
@@ -64,7 +64,7 @@ func life(found map[string]json.RawMessage) (time.Duration, error) {
 	if !ok || string(raw) == "null" {
 		return 0, nil
 	}
-	seconds, ok := strictjson.Number(raw)
+	seconds, ok := boundedjson.Number(raw)
 	switch {
 	case !ok:
 		return 0, faultMember

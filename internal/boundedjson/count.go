@@ -26,11 +26,7 @@ func Count(text []byte) (c Counts) {
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
 		case '"':
-			for i++; text[i] != '"'; i++ {
-				if text[i] == '\\' {
-					i++
-				}
-			}
+			i = skipString(text, i) - 1
 		case '{':
 			open = append(open, 0)
 		case '[':

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/strictjson"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 )
 
 // maxCode is more than any registered error has.
@@ -18,7 +18,7 @@ func ErrorCode(status int, body []byte) string {
 	if status/100 != 4 {
 		return ""
 	}
-	found, err := strictjson.Object(body)
+	found, err := boundedjson.Object(body)
 	if err != nil {
 		return ""
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/strictjson"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 )
 
 // Claims are the members of a JSON object, each as the provider wrote it. Every
@@ -16,8 +16,8 @@ type Claims map[string]json.RawMessage
 // Parse reads a claims object (AUTH-10, AUTH-13). kube-apiserver repairs text
 // and takes the last of two members with one name. Here such a payload is
 // refused: two spellings must not become one name, and only the provider decides
-// which of two values counts. The errors are those of strictjson.
-func Parse(payload []byte) (Claims, error) { return strictjson.Object(payload) }
+// which of two values counts. The errors are those of boundedjson.
+func Parse(payload []byte) (Claims, error) { return boundedjson.Object(payload) }
 
 // Peek reads iss, aud, azp, exp and nbf of a payload before its signature is
 // verified, and nothing more: reading all of a payload costs a hundred times as
@@ -25,7 +25,7 @@ func Parse(payload []byte) (Claims, error) { return strictjson.Object(payload) }
 // skipped. After the verification the caller compares with the result of Parse.
 func Peek(payload []byte) (Claims, error) {
 	c := make(Claims, 5)
-	err := strictjson.EachMember(payload, func(quoted, value []byte) bool {
+	err := boundedjson.EachMember(payload, func(quoted, value []byte) bool {
 		switch name := quoted[1 : len(quoted)-1]; string(name) {
 		case "iss", "aud", "azp", "exp", "nbf":
 			if _, twice := c[string(name)]; twice {
@@ -46,7 +46,7 @@ func Unambiguous(object []byte, names ...string) (found Claims, ok bool) {
 		return nil, false
 	}
 	found = make(Claims, len(names))
-	err := strictjson.EachMember(object, func(quoted, value []byte) bool {
+	err := boundedjson.EachMember(object, func(quoted, value []byte) bool {
 		var written string
 		if json.Unmarshal(quoted, &written) != nil {
 			return false

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/strictjson"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 )
 
 const (
@@ -120,7 +120,7 @@ func numericDate(raw json.RawMessage) (int64, bool) {
 }
 
 func wholeSeconds(raw json.RawMessage) (int64, bool) {
-	seconds, ok := strictjson.Number(raw)
+	seconds, ok := boundedjson.Number(raw)
 	if !ok || math.Abs(seconds) > maxDate {
 		return 0, false
 	}

@@ -1,4 +1,4 @@
-package strictjson
+package boundedjson
 
 import (
 	"bytes"
@@ -7,8 +7,6 @@ import (
 	"math"
 	"strconv"
 	"unicode/utf8"
-
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 )
 
 // What is wrong with a text.
@@ -24,7 +22,7 @@ func Object(text []byte) (map[string]json.RawMessage, error) {
 	switch {
 	case !json.Valid(text) || !bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")):
 		return nil, ErrNoObject
-	case boundedjson.Count(text).TooManyMembers():
+	case Count(text).TooManyMembers():
 		return nil, ErrTooManyMembers
 	case !utf8.Valid(text) || hasLoneSurrogate(text) || repeatsName(text):
 		return nil, ErrAmbiguous

@@ -1,4 +1,4 @@
-package strictjson
+package boundedjson
 
 import (
 	"encoding/json"
