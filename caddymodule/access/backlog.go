@@ -1,28 +1,38 @@
 package access
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// What one caller may make this process hold (RELAY-7).
+// What one caller, and all callers of one namespace, may make this process hold
+// (RELAY-7).
 const (
 	// HeldByAnswer is what an answer that its caller does not read holds, in
 	// bytes: the window of its HTTP/2 stream from the apiserver, and the buffers
 	// and goroutines of the request.
 	HeldByAnswer = 640 << 10
-	// heldByRequest is what a request holds that waits for a place, in bytes.
+	// heldByRequest is what a request holds that waits for a place, in bytes, with
+	// headers of usualHeader.
 	heldByRequest = 24 << 10
+	usualHeader   = 4 << 10
+	// heldByField and heldByValue are what the name and a value of a header hold
+	// beside their bytes.
+	heldByField, heldByValue = 128, 16
 	// maxPlaces is how many answers of a caller may hold bytes at a time: 40 MiB.
 	maxPlaces = 40 << 20 / HeldByAnswer
-	// maxWaiting is how many requests of a caller wait for a place: 24 MiB. A
+	// maxWaiting is what the requests of a caller hold that wait for a place. A
 	// thousand requests that a program sends at once all find room.
-	maxWaiting = 24 << 20 / heldByRequest
+	maxWaiting = 24 << 20
+	// tenantShare is how many callers who do not read one namespace may have.
+	tenantShare      = 4
+	maxTenantActive  = tenantShare * maxPlaces
+	maxTenantWaiting = tenantShare * maxWaiting
 
 	// placeWait is how long a request waits for a place.
 	placeWait = 10 * time.Second
@@ -36,8 +46,8 @@ const (
 	// idleAfter is how long an answer must have written nothing before it counts
 	// as one that has nothing to write.
 	idleAfter = 100 * time.Millisecond
-	// noProgress is how long a write may take at all.
-	noProgress = 2 * time.Minute
+	// NoProgress is how long a write of an answer may take at all.
+	NoProgress = 2 * time.Minute
 
 	// The backlog is looked at this often while requests wait, while answers
 	// without a place are open, and otherwise.
@@ -57,29 +67,46 @@ var ErrBacklog = errors.New("too many requests: answers to earlier ones are not 
 // cut, the one that has waited longest first. So a caller who reads never
 // notices the places, and one who does not read loses the oldest answers.
 //
+// Whoever writes the objects of a namespace can invent callers, as many as an
+// identity provider of their own names. So all callers of a namespace together
+// are bounded too, by the answers that are active: a write of a caller who reads
+// takes microseconds, so that thousands of them are never active at once.
+//
 // It is safe for concurrent use.
 type Backlog struct {
 	mu      sync.Mutex
-	callers map[string]*caller
+	tenants map[string]*tenant
 	timer   *time.Timer
 	// next is when the timer fires, zero while there is nothing to look at.
 	next time.Time
 }
 
+// tenant is the callers of the clusters of one namespace.
+type tenant struct {
+	callers map[string]*caller
+	waiting int // what requests of all callers hold that wait, in bytes
+	// active is how many answers were active when they were counted, and those
+	// that have begun since. full says that there were too many; it holds until
+	// the backlog is looked at.
+	active int
+	full   bool
+}
+
 // caller is the answers of one caller.
 type caller struct {
+	tenant *tenant
 	// writing counts the writes under way of answers without a place.
 	writing atomic.Int64
 
 	open    map[*Entry]struct{}
 	places  int
 	waiting []*Entry // in order of arrival
+	held    int      // by those that wait, in bytes
 }
 
 // Entry is a request under way, and its answer.
 type Entry struct {
 	backlog *Backlog
-	name    string
 	caller  *caller
 	cut     func()
 
@@ -91,43 +118,114 @@ type Entry struct {
 	placed, counted atomic.Bool
 
 	// Guarded by the lock of the backlog.
-	granted chan struct{} // closed with placed, nil unless it waits
-	left    bool
+	granted  chan struct{} // closed with placed, nil unless it waits
+	held     int           // what it holds while it waits, in bytes
+	admitted int64         // the value of idle when it got its first place
+	left     bool
 }
 
 // NewBacklog makes an empty one.
-func NewBacklog() *Backlog { return &Backlog{callers: make(map[string]*caller)} }
+func NewBacklog() *Backlog { return &Backlog{tenants: make(map[string]*tenant)} }
 
-// Enter begins a request of a caller. It waits while the caller has no place
-// free, and returns ErrBacklog when that takes too long or too many requests wait
-// already, or the error of ctx. cut must end the answer, whose write may be under
-// way; it must not block, and is called before Leave returns or not at all.
-func (b *Backlog) Enter(ctx context.Context, name string, cut func()) (*Entry, error) {
-	a := &Entry{backlog: b, name: name, cut: cut}
-	a.idle.Store(time.Now().UnixNano())
+// Enter begins a request of a caller to a cluster of a namespace. It waits while
+// the caller has no place free, and returns ErrBacklog when that takes too long or
+// when the requests that wait already hold too much, or the error of the request's
+// context. cut must end the answer, whose write may be under way; it must not
+// block, and is called before Leave returns or not at all.
+func (b *Backlog) Enter(r *http.Request, namespace, name string, cut func()) (*Entry, error) {
+	a := &Entry{backlog: b, cut: cut}
 	b.mu.Lock()
-	c := b.callers[name]
-	if c == nil {
-		c = &caller{open: make(map[*Entry]struct{})}
-		b.callers[name] = c
-	}
+	c := b.callerOf(namespace, name)
 	a.caller = c
-	switch {
-	case c.places < maxPlaces:
-		a.place()
-		c.open[a] = struct{}{}
+	if c.places < maxPlaces && c.tenant.hasRoom() {
+		c.admit(a)
 		b.lookWithin(sweepQuiet)
 		b.mu.Unlock()
 		return a, nil
-	case len(c.waiting) >= maxWaiting:
+	}
+	a.held = heldBy(r)
+	if c.held+a.held > maxWaiting || c.tenant.waiting+a.held > maxTenantWaiting {
 		b.mu.Unlock()
 		return nil, ErrBacklog
 	}
 	a.granted = make(chan struct{})
 	c.waiting = append(c.waiting, a)
+	c.hold(a.held)
 	b.lookWithin(sweepContended)
 	b.mu.Unlock()
-	return a.await(ctx)
+	return a.await(r.Context())
+}
+
+// callerOf finds a caller, or makes it. The lock is held.
+func (b *Backlog) callerOf(namespace, name string) *caller {
+	t := b.tenants[namespace]
+	if t == nil {
+		t = &tenant{callers: make(map[string]*caller)}
+		b.tenants[namespace] = t
+	}
+	c := t.callers[name]
+	if c == nil {
+		c = &caller{tenant: t, open: make(map[*Entry]struct{})}
+		t.callers[name] = c
+	}
+	return c
+}
+
+// heldBy is what a request holds that waits for a place, in bytes. How long
+// headers may be is the decision of who configures the server.
+func heldBy(r *http.Request) int {
+	header := len(r.RequestURI)
+	for name, values := range r.Header {
+		header += heldByField + len(name)
+		for _, value := range values {
+			header += len(value) + heldByValue
+		}
+	}
+	return heldByRequest + max(0, header-usualHeader)
+}
+
+// hasRoom reports whether a further answer of the namespace may have a place. It
+// counts once for many answers, and not again when there were too many.
+func (t *tenant) hasRoom() bool {
+	if t.active >= maxTenantActive && !t.full {
+		t.count(time.Now())
+	}
+	return !t.full
+}
+
+// count counts the active answers.
+func (t *tenant) count(now time.Time) {
+	t.active = 0
+	for _, c := range t.callers {
+		for a := range c.open {
+			if a.active(now) {
+				t.active++
+			}
+		}
+	}
+	t.full = t.active >= maxTenantActive
+}
+
+// active reports whether an answer holds bytes, or may do so soon: a write is
+// under way, or it has just begun.
+func (a *Entry) active(now time.Time) bool {
+	blocked, idle := a.since(now)
+	return blocked > 0 || idle < idleAfter && a.idle.Load() == a.admitted
+}
+
+// admit gives an answer its first place.
+func (c *caller) admit(a *Entry) {
+	a.admitted = time.Now().UnixNano()
+	a.idle.Store(a.admitted)
+	a.place()
+	c.open[a] = struct{}{}
+	c.tenant.active++
+}
+
+// hold counts what requests that wait hold.
+func (c *caller) hold(bytes int) {
+	c.held += bytes
+	c.tenant.waiting += bytes
 }
 
 // await waits for a place.
@@ -158,12 +256,12 @@ func (a *Entry) Leave() {
 	a.left = true
 	c := a.caller
 	delete(c.open, a)
-	c.waiting = slices.DeleteFunc(c.waiting, func(other *Entry) bool { return other == a })
+	if i := slices.Index(c.waiting, a); i >= 0 {
+		c.waiting = slices.Delete(c.waiting, i, i+1)
+		c.hold(-a.held)
+	}
 	a.unplace()
 	c.grant()
-	if len(c.open) == 0 && len(c.waiting) == 0 {
-		delete(b.callers, a.name)
-	}
 }
 
 // Writing says that a write to the caller begins.
@@ -205,92 +303,11 @@ func (a *Entry) unplace() {
 
 // grant gives free places to those that wait.
 func (c *caller) grant() {
-	for len(c.waiting) > 0 && c.places < maxPlaces {
+	for len(c.waiting) > 0 && c.places < maxPlaces && c.tenant.active < maxTenantActive {
 		a := c.waiting[0]
 		c.waiting = c.waiting[1:]
-		a.place()
-		a.idle.Store(time.Now().UnixNano())
-		c.open[a] = struct{}{}
+		c.hold(-a.held)
+		c.admit(a)
 		close(a.granted)
-	}
-}
-
-// lookWithin has the backlog looked at soon. The lock is held.
-func (b *Backlog) lookWithin(d time.Duration) {
-	next := time.Now().Add(d)
-	if !b.next.IsZero() && !next.Before(b.next) {
-		return
-	}
-	b.next = next
-	if b.timer == nil {
-		b.timer = time.AfterFunc(d, b.look)
-		return
-	}
-	b.timer.Reset(d)
-}
-
-// look cuts what must not go on, and finds places for what waits.
-func (b *Backlog) look() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.next = time.Time{}
-	now := time.Now()
-	for _, c := range b.callers {
-		b.lookWithin(c.look(now))
-	}
-}
-
-// look is Backlog.look for one caller. It returns when to look again.
-func (c *caller) look(now time.Time) time.Duration {
-	var unread []*Entry
-	withoutPlace := 0
-	for a := range c.open {
-		blocked, idle := a.since(now)
-		switch {
-		case blocked >= noProgress:
-			a.end()
-		case blocked >= unreadAfter:
-			a.place()
-			unread = append(unread, a)
-		case blocked == 0 && idle >= idleAfter && len(c.waiting) > 0:
-			a.unplace()
-		}
-		if !a.placed.Load() {
-			withoutPlace++
-		}
-	}
-	c.grant()
-	slices.SortFunc(unread, func(a, b *Entry) int { return cmp.Compare(a.blocked.Load(), b.blocked.Load()) })
-	excess := max(0, c.places-maxPlaces)
-	if len(c.waiting) > 0 {
-		excess += len(c.waiting)
-	}
-	for _, a := range unread[:min(excess, len(unread))] {
-		a.end()
-	}
-	switch {
-	case len(c.waiting) > 0, c.writing.Load() > manyWriting:
-		return sweepContended
-	case withoutPlace > 0:
-		return sweepCrowded
-	}
-	return sweepQuiet
-}
-
-// since is how long the write under way has taken, or how long none has been.
-func (a *Entry) since(now time.Time) (blocked, idle time.Duration) {
-	if at := a.blocked.Load(); at != 0 {
-		return max(1, now.Sub(time.Unix(0, at))), 0
-	}
-	if at := a.idle.Load(); at != 0 {
-		return 0, now.Sub(time.Unix(0, at))
-	}
-	return 1, 0 // between two writes
-}
-
-// end cuts an answer that has not left. Its place is free when it leaves.
-func (a *Entry) end() {
-	if !a.left {
-		a.cut()
 	}
 }

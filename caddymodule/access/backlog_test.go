@@ -3,20 +3,36 @@ package access
 import (
 	"context"
 	"errors"
+	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// answers enters n requests whose callers do not read, and counts the cuts.
+// requestWith is a request without headers.
+func requestWith(ctx context.Context) *http.Request { return new(http.Request).WithContext(ctx) }
+
+// wantEmpty fails when a backlog goes on following callers that have left.
+func wantEmpty(t *testing.T, b *Backlog) {
+	t.Helper()
+	time.Sleep(2 * sweepQuiet)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.tenants) != 0 || !b.next.IsZero() {
+		t.Errorf("%d namespaces are left, looked at again at %v", len(b.tenants), b.next)
+	}
+}
+
+// unreadAnswers enters n requests whose callers do not read, and counts the cuts.
 func unreadAnswers(t *testing.T, b *Backlog, name string, n int) (*atomic.Int64, func()) {
 	t.Helper()
 	cuts := new(atomic.Int64)
 	var all []*Entry
 	for range n {
 		var a *Entry
-		a, err := b.Enter(t.Context(), name, func() {
+		a, err := b.Enter(requestWith(t.Context()), "team-a", name, func() {
 			cuts.Add(1)
 			go a.Leave() // as the handler does whose write has failed
 		})
@@ -40,13 +56,13 @@ func TestBacklogCutsWithoutProgress(t *testing.T) {
 		cuts, leave := unreadAnswers(t, b, "alice", 3)
 		defer leave()
 		quietCut := false
-		quiet, err := b.Enter(t.Context(), "alice", func() { quietCut = true })
+		quiet, err := b.Enter(requestWith(t.Context()), "team-a", "alice", func() { quietCut = true })
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer quiet.Leave()
 		slowCut := false
-		slow, err := b.Enter(t.Context(), "alice", func() { slowCut = true })
+		slow, err := b.Enter(requestWith(t.Context()), "team-a", "alice", func() { slowCut = true })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +92,7 @@ func TestBacklogBoundsOneCaller(t *testing.T) {
 		var refused, served, holding, most atomic.Int64
 		for range 4000 {
 			go func() {
-				a, err := b.Enter(t.Context(), "mallory", func() {})
+				a, err := b.Enter(requestWith(t.Context()), "team-a", "mallory", func() {})
 				if errors.Is(err, ErrBacklog) {
 					refused.Add(1)
 					return
@@ -90,10 +106,10 @@ func TestBacklogBoundsOneCaller(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if refused.Load() != 4000-maxWaiting {
+		if refused.Load() != 4000-maxWaiting/heldByRequest {
 			t.Errorf("%d requests were refused at once", refused.Load())
 		}
-		other, err := b.Enter(t.Context(), "alice", func() {})
+		other, err := b.Enter(requestWith(t.Context()), "team-a", "alice", func() {})
 		if err != nil {
 			t.Errorf("another caller: %v", err)
 		} else {
@@ -111,7 +127,7 @@ func TestBacklogQuietAnswersGiveWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBacklog()
 		for range 3 * maxPlaces {
-			a, err := b.Enter(t.Context(), "controller", func() { t.Error("a quiet watch was cut") })
+			a, err := b.Enter(requestWith(t.Context()), "team-a", "controller", func() { t.Error("a quiet watch was cut") })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,7 +136,7 @@ func TestBacklogQuietAnswersGiveWay(t *testing.T) {
 			a.Written()
 		}
 		began := time.Now()
-		a, err := b.Enter(t.Context(), "controller", func() {})
+		a, err := b.Enter(requestWith(t.Context()), "team-a", "controller", func() {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +156,7 @@ func TestBacklogCountsWhatBecomesUnread(t *testing.T) {
 		var all []*Entry
 		for range 2 * maxPlaces {
 			var a *Entry
-			a, err := b.Enter(t.Context(), "mallory", func() { cuts.Add(1); go a.Leave() })
+			a, err := b.Enter(requestWith(t.Context()), "team-a", "mallory", func() { cuts.Add(1); go a.Leave() })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,9 +172,7 @@ func TestBacklogCountsWhatBecomesUnread(t *testing.T) {
 		for _, a := range all {
 			a.Leave()
 		}
-		if len(b.callers) != 0 {
-			t.Errorf("%d callers are left", len(b.callers))
-		}
+		wantEmpty(t, b)
 	})
 }
 
@@ -171,7 +185,7 @@ func TestBacklogBoundsStreamsThatWakeTogether(t *testing.T) {
 		var all []*Entry
 		for range 20 * maxPlaces {
 			var a *Entry
-			a, err := b.Enter(t.Context(), "mallory", func() { cuts.Add(1); go a.Leave() })
+			a, err := b.Enter(requestWith(t.Context()), "team-a", "mallory", func() { cuts.Add(1); go a.Leave() })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -197,21 +211,123 @@ func TestBacklogWaitEnds(t *testing.T) {
 		_, leave := unreadAnswers(t, b, "alice", maxPlaces)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
-		if _, err := b.Enter(ctx, "alice", func() {}); !errors.Is(err, context.Canceled) {
+		if _, err := b.Enter(requestWith(ctx), "team-a", "alice", func() {}); !errors.Is(err, context.Canceled) {
 			t.Errorf("error %v", err)
 		}
 		leave()
-		if len(b.callers) != 0 {
-			t.Errorf("%d callers are left", len(b.callers))
+		wantEmpty(t, b)
+	})
+}
+
+// RELAY-7: what waiting requests hold is counted with their headers.
+func TestBacklogCountsHeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBacklog()
+		_, leave := unreadAnswers(t, b, "mallory", maxPlaces)
+		defer leave()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		const size = 1 << 20
+		large := requestWith(ctx)
+		large.Header = http.Header{"X-Large": {strings.Repeat("x", size/2), strings.Repeat("y", size/2)}}
+		var refused atomic.Int64
+		for range 100 {
+			go func() {
+				if _, err := b.Enter(large, "team-a", "mallory", func() {}); errors.Is(err, ErrBacklog) {
+					refused.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		if waiting := 100 - refused.Load(); waiting*size > maxWaiting || waiting < maxWaiting/size-2 {
+			t.Errorf("%d requests of a mebibyte wait", waiting)
+		}
+		cancel()
+		synctest.Wait()
+		for _, c := range b.tenants["team-a"].callers {
+			if c.held != 0 || c.tenant.waiting != 0 {
+				t.Errorf("%d and %d bytes are still counted", c.held, c.tenant.waiting)
+			}
 		}
 	})
 }
 
+// RELAY-7: the callers of one namespace together are bounded, however many its
+// author invents, and other namespaces do not notice.
+func TestBacklogBoundsOneNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBacklog()
+		const callers, each = 200, maxPlaces / 2
+		var holding, refused atomic.Int64
+		for i := range callers {
+			for range each {
+				go func() {
+					cut := make(chan struct{})
+					var once atomic.Bool
+					a, err := b.Enter(requestWith(t.Context()), "team-a", "user "+strings.Repeat("i", i), func() {
+						if once.CompareAndSwap(false, true) {
+							close(cut)
+						}
+					})
+					if err != nil {
+						refused.Add(1)
+						return
+					}
+					holding.Add(1)
+					a.Writing()
+					<-cut
+					holding.Add(-1)
+					a.Leave()
+				}()
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		synctest.Wait()
+		if holding.Load() > maxTenantActive {
+			t.Errorf("%d answers hold bytes, want %d at most", holding.Load(), maxTenantActive)
+		}
+		began := time.Now()
+		other, err := b.Enter(requestWith(t.Context()), "team-b", "alice", func() { t.Error("alice was cut") })
+		if err != nil || time.Since(began) > 0 {
+			t.Fatalf("another namespace: %v after %v", err, time.Since(began))
+		}
+		other.Leave()
+		time.Sleep(10 * time.Minute)
+		if holding.Load() != 0 {
+			t.Errorf("%d answers are left", holding.Load())
+		}
+		t.Logf("%d of %d requests were refused", refused.Load(), callers*each)
+		wantEmpty(t, b)
+	})
+}
+
+// Thousands of callers of one namespace who read do not notice the bound.
+func TestBacklogPassesCrowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBacklog()
+		for i := range 10 * maxTenantActive {
+			began := time.Now()
+			a, err := b.Enter(requestWith(t.Context()), "team-a", "user "+strings.Repeat("i", i), func() { t.Error("an answer was cut") })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > 0 {
+				t.Errorf("request %d waited %v", i, took)
+			}
+			a.Writing()
+			time.Sleep(10 * time.Microsecond)
+			a.Written()
+			defer a.Leave()
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
 func BenchmarkBacklog(bench *testing.B) {
-	b := NewBacklog()
+	b, r := NewBacklog(), requestWith(context.Background())
 	bench.ReportAllocs()
 	for bench.Loop() {
-		a, err := b.Enter(context.Background(), "alice", func() {})
+		a, err := b.Enter(r, "team-a", "alice", func() {})
 		if err != nil {
 			bench.Fatal(err)
 		}

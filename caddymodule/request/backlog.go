@@ -18,7 +18,7 @@ func (q *Request) Enter() *Refusal {
 	if q.entry != nil || q.config.Backlog == nil {
 		return nil
 	}
-	entry, err := q.config.Backlog.Enter(q.r.Context(), q.decision.subject, q.cut)
+	entry, err := q.config.Backlog.Enter(q.r, q.decision.Key.Namespace, q.decision.subject, q.cut)
 	switch {
 	case err == nil:
 		q.entry = entry
@@ -38,6 +38,15 @@ func (q *Request) cut() {
 	// The only error is that of a writer without deadlines, which no server of
 	// Caddy has.
 	_ = http.NewResponseController(q.ResponseWriter).SetWriteDeadline(time.Now())
+}
+
+// limitEnd limits how long the server may take for what it sends when the handler
+// has returned: on HTTP/1.1 the headers of an answer without a body, and the end
+// of a chunked one. The server removes the deadline afterwards.
+func (q *Request) limitEnd() {
+	if q.r.ProtoMajor == 1 && q.hijacked.Load() == nil {
+		_ = http.NewResponseController(q.ResponseWriter).SetWriteDeadline(time.Now().Add(access.NoProgress))
+	}
 }
 
 func (q *Request) writing() {

@@ -109,6 +109,7 @@ func (q *Request) Finish() {
 		_ = q.decision.body.Close()
 	}
 	if q.entry != nil {
+		q.limitEnd()
 		q.entry.Leave()
 	}
 }

@@ -124,6 +124,9 @@ func (d Redirects) rewrite(location, requestPath string) (string, bool) {
 	if strings.HasPrefix(rest, "//") {
 		return "", false // without a prefix it would be another host
 	}
+	if d.Prefix == "" && strings.HasPrefix(rest, clustersPath) {
+		return "", false // another cluster, where the host has the path form too
+	}
 	return d.Prefix + rest + suffix, true
 }
 
