@@ -135,7 +135,7 @@
 //	keys tried without kid      all                        the first eight that fit
 //	alg, use, key_ops of a JWK  not looked at              must allow the signature
 //	x5c, padding of a JWK       can cost the whole set     not read, removed
-//	unknown kid                 a fetch each time          a fetch a minute (AUTH-5)
+//	unknown kid                 a fetch each time          a fetch in 5 s (AUTH-5)
 //	bad signature, known kid    a fetch each time          no fetch
 //	withdrawn key               believed for ever          gone after five minutes
 //	provider unreachable        401                        503 (AUTH-13)

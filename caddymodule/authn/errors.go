@@ -35,9 +35,9 @@ func (e *Unauthenticated) isProvidersFault() bool {
 	return false
 }
 
-// atSight marks a refusal that was found by looking at a token alone. It is not
-// remembered: a flood of such tokens fills no cache, and costs no more the second
-// time.
+// atSight marks a refusal that was found by looking at a token and at what is at
+// hand. It is not remembered: a flood of such tokens fills no cache, and costs no
+// more the second time.
 type atSight struct{ *Unauthenticated }
 
 func (e atSight) Unwrap() error { return e.Unauthenticated }
@@ -112,6 +112,10 @@ func verdict(issuer string, err error) error {
 		return errTooLarge
 	case keys.ErrUnknownKey:
 		return errUnknownKey
+	case keys.ErrUnknownYet:
+		// The next attempt may find the key: it would be late by as long as this is
+		// remembered.
+		return atSight{errUnknownKey}
 	case keys.ErrSignature:
 		return errSignature
 	case claims.ErrBusy, keys.ErrBusy:

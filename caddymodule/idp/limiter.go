@@ -135,7 +135,7 @@ func newLRU[K comparable, V any](size int) *simplelru.LRU[K, V] {
 // waits for its turn until ctx ends.
 func (l *Limiter) Ask(ctx context.Context, token string, verified bool, ask func(context.Context) error) error {
 	digest := sha256.Sum256([]byte(token))
-	c, s, err := l.enter(verified, digest, sourceOf(ctx))
+	c, s, err := l.enter(verified, digest, SourceOf(ctx))
 	if err != nil {
 		return err
 	}

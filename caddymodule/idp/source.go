@@ -29,7 +29,8 @@ func WithSource(ctx context.Context, source string) context.Context {
 	return context.WithValue(ctx, sourceKey{}, source)
 }
 
-func sourceOf(ctx context.Context) string {
+// SourceOf is the source that WithSource said, empty for none.
+func SourceOf(ctx context.Context) string {
 	source, _ := ctx.Value(sourceKey{}).(string)
 	return source
 }

@@ -17,7 +17,10 @@
 // # Threat model
 //
 //   - Every client can send a token that names an issuer. An unknown key id has the keys
-//     read again at most once a minute, a known one never. A token is tried against
+//     read again, a known one never. All unknown ones together have them read at most
+//     once in five seconds, which is how long strangers can keep the proxy from a key
+//     that the issuer has just begun to use. A key id that a client sends over and
+//     over has them read once a minute. A token is tried against
 //     eight keys at most. What waits for the provider is bounded in bytes per Handle,
 //     and so is how many signatures are verified at once. A token that can be
 //     verified with the known keys waits for no provider.

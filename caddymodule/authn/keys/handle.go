@@ -3,6 +3,7 @@ package keys
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"time"
 
@@ -16,6 +17,9 @@ import (
 // to verify with.
 var (
 	ErrUnknownKey = errors.New("the token is signed with a key its issuer does not publish")
+	// ErrUnknownYet is an ErrUnknownKey of a token that came after the last read: the
+	// issuer may publish the key by now, and the keys may not be read again already.
+	ErrUnknownYet = fmt.Errorf("%w, as far as it is known", ErrUnknownKey)
 	ErrSignature  = errors.New("the signature of the token is not right")
 	// ErrBusy says that the token waited for its turn until its time was over.
 	ErrBusy = errors.New("too many tokens wait to be validated")
@@ -54,9 +58,10 @@ func newHandle(s *keySet, release func()) *Handle {
 func (h *Handle) Close() { h.release() }
 
 // Verify checks the signature of a token of so many bytes and returns the key
-// that made it. An unknown kid has the key set read again, at most once a minute;
-// a known one with a bad signature never. A token without kid is tried against
-// all keys that fit, and counts as unknown when none does.
+// that made it. An unknown kid has the key set read again, one kid of one source
+// (idp.SourceOf) once a minute and all kids once in five seconds; a known one with a
+// bad signature never. A token without kid is tried against all keys that fit, and
+// counts as unknown when none does.
 func (h *Handle) Verify(ctx context.Context, token *jose.JSONWebSignature, bytes int) (*Key, error) {
 	begun := h.begun()
 	known, err := h.current(ctx, bytes)
@@ -71,12 +76,12 @@ func (h *Handle) Verify(ctx context.Context, token *jose.JSONWebSignature, bytes
 		if known.read > begun {
 			return nil, err // the keys were read after this token came
 		}
-		newer, err := h.reread(ctx, known, bytes)
+		newer, err := h.reread(ctx, known, token.Signatures[0].Protected.KeyID, bytes)
 		if err != nil {
 			return nil, err
 		}
 		if newer == known {
-			return nil, ErrUnknownKey
+			return nil, ErrUnknownYet
 		}
 		known = newer
 	}
@@ -126,22 +131,18 @@ func (h *Handle) current(ctx context.Context, bytes int) (*knownKeys, error) {
 
 // reread reads the keys for a kid that is not among seen, if it may. It returns
 // seen when it may not.
-func (h *Handle) reread(ctx context.Context, seen *knownKeys, bytes int) (*knownKeys, error) {
+func (h *Handle) reread(ctx context.Context, seen *knownKeys, kid string, bytes int) (*knownKeys, error) {
 	h.mu.Lock()
 	if newer := h.known.Load(); newer != seen {
 		h.mu.Unlock()
 		return newer, nil
 	}
-	if h.reading == nil {
-		now := h.now()
-		if !h.lastUnknown.IsZero() && now.Sub(h.lastUnknown) < unknownKeyPause {
-			defer h.mu.Unlock()
-			if h.fault != "" {
-				return nil, h.fault // the kid may well be right
-			}
-			return seen, nil
+	if h.reading == nil && !h.mayReadForLocked(kid, idp.SourceOf(ctx), h.now()) {
+		defer h.mu.Unlock()
+		if h.fault != "" {
+			return nil, h.fault // the kid may well be right
 		}
-		h.lastUnknown = now
+		return seen, nil
 	}
 	read := h.startLocked(false)
 	h.mu.Unlock()

@@ -3,8 +3,11 @@ package keys
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
@@ -59,11 +62,15 @@ func (r *Registry) Acquire(issuer, discoveryURL, ca string) (*Handle, error) {
 		if err != nil {
 			return nil, err
 		}
+		unknown, err := simplelru.NewLRU[unknownKey, time.Time](maxUnknown, nil)
+		if err != nil {
+			return nil, fmt.Errorf("making room for unknown keys: %w", err)
+		}
 		ctx, stop := context.WithCancel(context.Background())
 		s = &shared{keySet: &keySet{
 			issuer: issuer, discoveryURL: discoveryURL, client: client,
 			now: r.now, limit: r.limit, onFault: r.OnFaultChange,
-			ctx: ctx, stop: stop,
+			ctx: ctx, stop: stop, unknown: unknown,
 		}}
 		r.sets[id] = s
 	}

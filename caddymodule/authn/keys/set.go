@@ -2,11 +2,14 @@ package keys
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
@@ -20,8 +23,15 @@ const (
 	// keysStale is how long the last known keys count when the issuer cannot be
 	// asked. A token then cannot be judged any more.
 	keysStale = time.Hour
-	// unknownKeyPause is the least time between re-reads for unknown kids.
-	unknownKeyPause = time.Minute
+	// unknownKeyPause is the least time between re-reads for unknown kids. It is
+	// short, since strangers who send unknown kids would otherwise keep the proxy from
+	// a key that the issuer has just begun to use.
+	unknownKeyPause = 5 * time.Second
+	// sameKeyPause is the least time between re-reads for one kid of one source: a
+	// client with tokens of another issuer may send the same kid for days.
+	sameKeyPause = time.Minute
+	// maxUnknown is how many unknown kids are remembered.
+	maxUnknown = 1024
 	// The least time between two attempts after one that failed: without usable
 	// keys, with keys due for a re-read, with fresh keys.
 	retryNoKeys, retryOldKeys, retryFreshKeys = time.Second, 10 * time.Second, time.Minute
@@ -57,6 +67,27 @@ type keySet struct {
 	fault       idp.Fault // of the last read, empty when it succeeded
 	lastRead    time.Time
 	lastUnknown time.Time
+	// unknown has when the keys were last read for a kid of a source.
+	unknown *simplelru.LRU[unknownKey, time.Time]
+}
+
+// unknownKey is the hash of a kid that was not found, and of the source that sent
+// it (idp.SourceOf): nobody elsewhere can use up what a kid has.
+type unknownKey [sha256.Size]byte
+
+// mayReadForLocked reports whether the keys may be read again for a kid that is not
+// among them, and notes that they are. Tokens without kid may be of any key.
+func (s *keySet) mayReadForLocked(kid, source string, now time.Time) bool {
+	if !s.lastUnknown.IsZero() && now.Sub(s.lastUnknown) < unknownKeyPause {
+		return false
+	}
+	key := unknownKey(sha256.Sum256(fmt.Appendf(nil, "%q %q", source, kid)))
+	if last, ok := s.unknown.Peek(key); kid != "" && ok && now.Sub(last) < sameKeyPause {
+		return false
+	}
+	s.unknown.Add(key, now)
+	s.lastUnknown = now
+	return true
 }
 
 // knownKeys is what one read found. It is not changed afterwards.

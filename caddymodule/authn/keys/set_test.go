@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
 // TOK-01: a new key counts on the first try, at the price of one read.
@@ -106,6 +108,60 @@ func TestReadsAreLimited(t *testing.T) {
 	p.Reads(t, 4)
 }
 
+// AUTH-5: strangers who send unknown kids, and even the very kid of the new key
+// before there is one, keep no one from a key that the issuer begins to use.
+func TestRotationAmongStrangers(t *testing.T) {
+	p := issuertest.New(t, k1().JWK())
+	w := newWorld(t, p)
+	from := func(address, token string) error {
+		_, err := verify(idp.WithSource(t.Context(), address), w.Handle, token)
+		return err
+	}
+	n := 0
+	stranger := func(kid string) {
+		t.Helper()
+		n++
+		if err := from("192.0.2.66", w.token(t, by(kid, jose.RS256, issuertest.RSA1()), p, "n", n)); !errors.Is(err, ErrUnknownKey) {
+			t.Fatalf("a stranger: %v", err)
+		}
+	}
+	w.check(t, w.token(t, k1(), p), nil)
+	for range 60 {
+		stranger(fmt.Sprint("stranger-", n))
+		stranger("k2")
+		w.clock.Step(time.Second)
+	}
+	before := p.Discoveries.Load()
+	p.Publish(k1().JWK(), k2().JWK())
+	stranger(fmt.Sprint("stranger-", n)) // may have the keys read, or not
+	token := w.token(t, k2(), p)
+	if err := from("198.51.100.1", token); err != nil && err != ErrUnknownYet {
+		t.Fatal(err)
+	}
+	w.clock.Step(unknownKeyPause)
+	if err := from("198.51.100.1", token); err != nil {
+		t.Errorf("after %v: %v", unknownKeyPause, err)
+	}
+	if n := p.Discoveries.Load(); n != before {
+		t.Errorf("the discovery document was read %d times for a kid", n-before)
+	}
+}
+
+// AUTH-5: a client that goes on sending one unknown kid has the keys read once a
+// minute, and others meanwhile.
+func TestOneKidOverAndOver(t *testing.T) {
+	p := issuertest.New(t, k1().JWK())
+	w := newWorld(t, p)
+	w.check(t, w.token(t, k1(), p), nil)
+	for n := range 120 {
+		w.check(t, w.token(t, by("of another issuer", jose.RS256, issuertest.RSA2()), p, "n", n), ErrUnknownKey)
+		w.clock.Step(time.Second)
+	}
+	p.Reads(t, 1+2)
+	w.check(t, w.token(t, by("another", jose.RS256, issuertest.RSA2()), p), ErrUnknownKey)
+	p.Reads(t, 1+3)
+}
+
 // A token without kid is tried against all keys that fit.
 func TestWithoutKeyID(t *testing.T) {
 	anonymous := func(s signer) signer { s.KeyID = ""; return s }
@@ -148,7 +204,7 @@ func TestReadAhead(t *testing.T) {
 	}
 	close(release)
 	issuertest.Eventually(t, "the key is gone", func() bool {
-		return w.authenticate(t.Context(), token) == ErrUnknownKey
+		return errors.Is(w.authenticate(t.Context(), token), ErrUnknownKey)
 	})
 	p.Reads(t, 3) // the last for k1, which is unknown now
 }

@@ -96,7 +96,7 @@ func (w *world) authenticate(ctx context.Context, token string) error {
 
 func (w *world) check(t testing.TB, token string, want error) {
 	t.Helper()
-	if err := w.authenticate(t.Context(), token); err != want {
+	if err := w.authenticate(t.Context(), token); !errors.Is(err, want) {
 		t.Errorf("got %v, want %v", err, want)
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // keyFetches: who signs with another key makes the apiserver fetch the keys
-// for each token, and the proxy once a minute; who changes a signature makes
+// for each token, and the proxy once in five seconds; who changes a signature makes
 // the apiserver fetch, and the proxy not at all.
 func (w *world) keyFetches(t *testing.T) {
 	idp := w.idps[prefixes]

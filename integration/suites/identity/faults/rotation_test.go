@@ -1,7 +1,10 @@
 package faults
 
 import (
+	"context"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-jose/go-jose/v4"
 
@@ -40,5 +43,50 @@ func TestTOK01RotatedKeys(t *testing.T) {
 				t.Errorf("after the rotation the keys were read %d times", n)
 			}
 		})
+	}
+}
+
+// TOK-01, AUTH-5: while strangers send tokens with unknown kids, a key that the
+// issuer begins to use is found within seconds, and the strangers have the keys read
+// no more often than they may.
+func TestTOK01RotationAmongStrangers(t *testing.T) {
+	s := openSite(t, wayTo("jwt-keys"))
+	w := newWorld(t, proxy.Options{}, map[string]*site{"a": s})
+	w.mustServe(t, &bearer{cluster: "a", token: s.token(s), user: s.user, kind: "token of the old key"})
+
+	began, reads := time.Now(), s.idp.Calls(oidc.Keys)
+	ctx, stop := context.WithCancel(t.Context())
+	var strangers sync.WaitGroup
+	for range 4 {
+		strangers.Go(func() {
+			for ctx.Err() == nil {
+				w.mustRefuse(t, &bearer{cluster: "a", token: bad[0].token(s, nil), kind: bad[0].kind})
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+	}
+	for _, kid := range []string{"k2", "k3"} {
+		if err := s.idp.AddKey(kid, jose.ES256); err != nil {
+			t.Fatal(err)
+		}
+		s.idp.UseKey(kid)
+		rotated, token := time.Now(), s.token(s)
+		for good := false; !good; {
+			a, err := w.ask(t.Context(), "a", token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			good = a.good(s.user) == nil
+			if time.Since(rotated) > unknownKeyPause+noHang {
+				t.Fatalf("%s is not known after %v: code %d, %s", kid, time.Since(rotated), a.Code, a.text())
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		t.Logf("%s was found after %v", kid, time.Since(rotated).Round(time.Millisecond))
+	}
+	stop()
+	strangers.Wait()
+	if n, most := s.idp.Calls(oidc.Keys)-reads, keyReads(time.Since(began)); n > most {
+		t.Errorf("the keys were read %d times in %v, at most %d", n, time.Since(began), most)
 	}
 }

@@ -67,7 +67,7 @@ func (s *tracks) rotation(t *testing.T, r *route) {
 
 // withdrawal is the end of TOK-01: a token by a key that the issuer withdrew is
 // refused once the key set was read again, which an unknown kid brings about
-// within a minute and nothing later than five. What was remembered of an earlier
+// within seconds and nothing later than five minutes. What was remembered of an earlier
 // token by that key ends with it.
 func (s *tracks) withdrawal(t *testing.T, r *route) {
 	r.steady(t)

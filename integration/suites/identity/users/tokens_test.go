@@ -17,7 +17,7 @@ import (
 // judged.
 func TestTOKOnEveryRoute(t *testing.T) {
 	s := newTracks(t)
-	// The first one: an unknown kid is looked for once a minute.
+	// The first one: an unknown kid is looked for once in five seconds.
 	t.Run("TOK-01", func(t *testing.T) { s.jwts(t, s.rotation) })
 	t.Run("TOK-03 accepted", func(t *testing.T) { s.jwts(t, s.signatures) })
 	t.Run("TOK-03 refused", func(t *testing.T) { s.jwts(t, s.forgeries) })
@@ -25,7 +25,7 @@ func TestTOKOnEveryRoute(t *testing.T) {
 	t.Run("TOK-06 groups", func(t *testing.T) { s.every(t, s.groups) })
 	t.Run("TOK-06 username", func(t *testing.T) { s.every(t, s.username) })
 	t.Run("TOK-08", func(t *testing.T) { s.every(t, s.email) })
-	// What is left of a minute is waited for beside other tests.
+	// The keys are waited for beside other tests.
 	t.Parallel()
 	t.Run("TOK-01 withdrawn", func(t *testing.T) { s.jwts(t, s.withdrawal) })
 }
