@@ -106,6 +106,10 @@ type App struct {
 
 	runtime *serving.Runtime
 
+	events *caddyevents.App
+	// unsubscribe ends the events, nil while there are none.
+	unsubscribe func()
+
 	// inForce says that all apps of this configuration have started.
 	inForce bool
 	// displaced is the logger that Start replaced.
@@ -169,6 +173,7 @@ func (a *App) Start() error {
 // in force.
 func (a *App) started() {
 	a.inForce = true
+	a.unsubscribe = process.Events.Subscribe(a.emit)
 	a.runtime.TakeOver()
 }
 
@@ -181,6 +186,9 @@ func (a *App) Stop() error { return nil }
 func (a *App) Cleanup() error {
 	if !a.inForce {
 		process.Log.Restore(a.displaced, a.logger)
+	}
+	if a.unsubscribe != nil {
+		a.unsubscribe()
 	}
 	if a.runtime != nil {
 		process.Release(a.runtime)
@@ -196,8 +204,15 @@ func (a *App) followEvents(ctx caddy.Context) error {
 	if err != nil {
 		return fmt.Errorf("loading the events app: %w", err)
 	}
-	events := mod.(*caddyevents.App)
-	return errors.Join(events.On("started", startHandler{a}), events.On("stopping", exitHandler{a}))
+	a.events = mod.(*caddyevents.App)
+	return errors.Join(a.events.On("started", startHandler{a}), a.events.On("stopping", exitHandler{a}))
+}
+
+// emit hands an event to Caddy. A configuration that has ended takes no more.
+func (a *App) emit(name string, data map[string]any) {
+	if a.ctx.Err() == nil {
+		a.events.Emit(a.ctx, name, data)
+	}
 }
 
 // shutdownTimes are Caddy's own two: how long the listeners stay after the

@@ -29,6 +29,18 @@ func init() {
 //
 // In a Caddyfile, the directive `proxyauth` writes this handler and the
 // `reverse_proxy` behind it at once.
+//
+// Later handlers and the access log have these placeholders. In names of users
+// and groups everything that is not printable and `%` are percent-encoded.
+//
+// Placeholder | Description
+// ------------|------------
+// `{http.auth.user.id}` | the caller, as the proxy knows it, without prefix
+// `{http.auth.user.groups}` | the caller's groups, separated by commas; a comma in a group is `%2C`
+// `{http.proxyauth.cluster}` | `<namespace>/<name>` of the cluster, empty for an unknown one
+// `{http.proxyauth.mode}` | the mode of the cluster
+// `{http.proxyauth.upstream_user}` | the user that the apiserver is told, in FrontProxy
+// `{http.proxyauth.reason}` | why the proxy refused the request, as in the audit log; else empty
 type Handler struct {
 	// The cluster of every request that comes here, as `<namespace>/<name>`.
 	// Placeholders may be used, such as `team-a/{http.request.host.labels.3}`.
@@ -55,6 +67,9 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 func (h *Handler) Provision(ctx caddy.Context) error {
 	app, err := findApp(ctx)
 	if err != nil {
+		return err
+	}
+	if err := fillOptions(h.table()); err != nil {
 		return err
 	}
 	h.app = app
@@ -98,12 +113,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	q := request.New(w, r, &h.config, h.nameOf(r), clientIP(r.Context()))
 	defer q.Finish()
+	repl := replacerOf(r)
+	if repl != nil {
+		repl.Map(q.Placeholder)
+	}
 	for {
 		d, refused := q.Decide()
-		if d.Identity != nil {
-			if repl := replacerOf(r); repl != nil {
-				repl.Set("http.auth.user.id", d.Identity.Name)
-			}
+		if d.Identity != nil && repl != nil {
+			// What another handler knew of the user would come first.
+			repl.Delete(request.PlaceholderUser)
+			repl.Delete(request.PlaceholderGroups)
 		}
 		if refused != nil {
 			return q.Refuse(refused)

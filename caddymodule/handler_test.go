@@ -182,3 +182,25 @@ func TestDecidedAgain(t *testing.T) {
 		})
 	}
 }
+
+// The handler's placeholders count, not what an authentication before it left.
+func TestHandlerPlaceholders(t *testing.T) {
+	key := k8swatch.Key{Namespace: "team-a", Name: "prod"}
+	clusters := new(someClusters)
+	clusters.put(key, passthroughTo(t, key, echo(t, "apiserver")))
+	h := &Handler{name: constantName(""), config: request.Config{Clusters: clusters, Logger: zap.NewNop(), Audit: zap.NewNop()}}
+	repl := caddy.NewReplacer()
+	repl.Set("http.auth.user.id", "another")
+	repl.Set("http.auth.user.groups", "system:masters")
+	r := httptest.NewRequest(http.MethodGet, "/clusters/team-a/prod/version", nil)
+	ctx := context.WithValue(r.Context(), caddyhttp.VarsCtxKey, map[string]any{})
+	r = r.WithContext(context.WithValue(ctx, caddy.ReplacerCtxKey, repl))
+	r.Header.Set("Authorization", "Bearer abc")
+	if err := h.ServeHTTP(httptest.NewRecorder(), r, &mover{clusters: clusters, key: key}); err != nil {
+		t.Fatal(err)
+	}
+	const all = "{http.auth.user.id} {http.auth.user.groups} {http.proxyauth.cluster} {http.proxyauth.mode} {http.proxyauth.upstream_user} {http.proxyauth.reason}"
+	if got, want := repl.ReplaceAll(all, "-"), "alice - team-a/prod Passthrough - -"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

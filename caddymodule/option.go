@@ -10,6 +10,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/text"
 )
 
 // option is one row of a table of options: how one option is read from the
@@ -107,7 +109,8 @@ func unknownOption(d *caddyfile.Dispenser, options []option) error {
 }
 
 // unmarshal reads one option. Its value is checked at once, so that an error
-// names the line.
+// names the line, unless a placeholder keeps it unknown until the configuration is
+// loaded.
 func (o option) unmarshal(d *caddyfile.Dispenser) error {
 	if o.block != nil {
 		if d.NextArg() {
@@ -119,9 +122,10 @@ func (o option) unmarshal(d *caddyfile.Dispenser) error {
 	if errors.Is(err, errArguments) {
 		return d.ArgErr()
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		err = fmt.Errorf("%s: %w", o.name, err)
-	} else {
+	case !slices.ContainsFunc(o.value.given(), hasPlaceholder):
 		err = o.read(o.name)
 	}
 	if err != nil {
@@ -130,8 +134,9 @@ func (o option) unmarshal(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// fillOptions reads the options of a table as they are used: those that are
-// absent from their environment variables, else from their defaults.
+// fillOptions reads the options of a table as they are used: with placeholders
+// replaced, and those that are absent from their environment variables, else from
+// their defaults.
 func fillOptions(options []option) error {
 	var errs []error
 	for _, o := range options {
@@ -146,8 +151,11 @@ func fillOptions(options []option) error {
 }
 
 func (o option) fill() error {
-	name := o.name
-	if len(o.value.given()) == 0 {
+	name, given := o.name, o.value.given()
+	if slices.ContainsFunc(given, hasPlaceholder) {
+		return o.fillReplaced(given)
+	}
+	if len(given) == 0 {
 		text := o.fallback
 		if env := os.Getenv(o.variable); env != "" {
 			name, text = "environment variable "+o.variable, env
@@ -160,6 +168,22 @@ func (o option) fill() error {
 		}
 	}
 	return o.read(name)
+}
+
+// fillReplaced reads an option with placeholders. A whole number counts seconds
+// there: it comes from the environment.
+func (o option) fillReplaced(given []string) error {
+	replaced, err := replacePlaceholders(given)
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.name, err)
+	}
+	if err := o.value.set(replaced); err != nil {
+		return fmt.Errorf("%s: %w", o.name, err)
+	}
+	if err := o.read(o.name); err != nil {
+		return fmt.Errorf("%w (from %s)", err, strings.Join(given, " "))
+	}
+	return nil
 }
 
 // read checks the value that was set and hands it to the program.
@@ -239,6 +263,10 @@ func asDuration(field *Duration, used *time.Duration, least time.Duration) value
 		if err != nil {
 			return err
 		}
+		if hasPlaceholder(text) {
+			*field = Duration(text)
+			return nil
+		}
 		d, err := parseDuration(text, "seconds")
 		*field = Duration(d.String())
 		return err
@@ -262,12 +290,16 @@ func ofString(field *string, use func() error) value {
 	}
 }
 
+// maxQuoted is how many characters of a wrong value an error shows: the value may
+// be a file that was named by mistake.
+const maxQuoted = 64
+
 // oneOf accepts only these values.
 func oneOf(allowed ...string) check {
 	return func(name string, values []string) error {
 		for _, value := range values {
 			if !slices.Contains(allowed, value) {
-				return fmt.Errorf("%s: unknown value %q: must be one of %s", name, value, strings.Join(allowed, ", "))
+				return fmt.Errorf("%s: unknown value %s: must be one of %s", name, text.Quote(value, maxQuoted), strings.Join(allowed, ", "))
 			}
 		}
 		return nil
@@ -281,7 +313,7 @@ func kubernetesNames(what string, problemsOf func(string) []string) check {
 	return func(_ string, values []string) error {
 		for _, value := range values {
 			if problems := problemsOf(value); len(problems) > 0 {
-				return fmt.Errorf("%s %q: %s", what, value, problems[0])
+				return fmt.Errorf("%s %s: %s", what, text.Quote(value, maxQuoted), problems[0])
 			}
 		}
 		return nil

@@ -136,28 +136,20 @@ const minTTL = time.Millisecond
 // options fills in the environment and the defaults, and checks all that can be
 // checked without asking another machine.
 func (a *App) options() (serving.Options, error) {
-	if err := a.checkSource(); err != nil {
-		return serving.Options{}, err
-	}
 	var o serving.Options
-	err := fillOptions(a.table(&o))
-	if a.Kubernetes != nil {
-		err = errors.Join(err, checkKubeconfig(a.Kubernetes.Kubeconfig))
-	}
-	return o, err
-}
-
-// checkSource demands exactly one source.
-func (a *App) checkSource() error {
 	switch {
 	case a.Kubernetes != nil && a.Directory != "":
-		return fmt.Errorf("proxyauth: %w", errTwoSources)
-	case a.Kubernetes != nil:
-		return nil
-	case a.Directory == "":
-		return errors.New("proxyauth: no source: set kubernetes or directory")
+		return o, fmt.Errorf("proxyauth: %w", errTwoSources)
+	case a.Kubernetes == nil && a.Directory == "":
+		return o, errors.New("proxyauth: no source: set kubernetes or directory")
 	}
-	return checkDirectory(a.Directory)
+	if err := fillOptions(a.table(&o)); err != nil {
+		return o, err
+	}
+	if o.Kubernetes != nil {
+		return o, checkKubeconfig(o.Kubernetes.Kubeconfig)
+	}
+	return o, checkDirectory(o.Directory)
 }
 
 // checkDirectory reports what would make Start fail.

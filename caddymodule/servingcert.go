@@ -45,6 +45,9 @@ func (CertGetter) CaddyModule() caddy.ModuleInfo {
 // Provision finds the app and has its source follow the Secret. It reads
 // nothing.
 func (g *CertGetter) Provision(ctx caddy.Context) error {
+	if err := g.option().fill(); err != nil {
+		return err
+	}
 	if err := g.Validate(); err != nil {
 		return err
 	}
@@ -84,10 +87,18 @@ func (g *CertGetter) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if err := unmarshalOptions(d, nil); err != nil {
 		return err
 	}
+	if hasPlaceholder(g.Secret) {
+		return nil
+	}
 	if err := g.Validate(); err != nil {
 		return d.WrapErr(err)
 	}
 	return nil
+}
+
+// option is the Secret's name.
+func (g *CertGetter) option() option {
+	return option{name: "get_certificate proxyauth", value: asText[string](&g.Secret, nil)}
 }
 
 // Interface guards.

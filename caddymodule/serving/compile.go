@@ -3,6 +3,7 @@ package serving
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/trust"
@@ -101,6 +102,9 @@ func (rt *Runtime) compile() time.Duration {
 	rt.process.streams.endMissing(rt)
 	rt.prober.Follow(trusts(after))
 	rt.readStatuses(touched)
+	if len(touched) > 0 {
+		rt.process.Events.look(slices.Collect(maps.Keys(touched))...)
+	}
 	return untilRecompile(after)
 }
 

@@ -83,8 +83,9 @@ func (rt *Runtime) leaveHub() {
 	}
 }
 
-// statusChanged has the status of an object written again.
+// statusChanged has the status of an object written again, and tells of it.
 func (rt *Runtime) statusChanged(key k8swatch.Key) {
+	rt.process.Events.look(key)
 	if rt.hub != nil && rt.hub.status != nil {
 		rt.hub.status.Enqueue(key)
 	}
@@ -98,9 +99,14 @@ func (rt *Runtime) updateLeadership() {
 	defer rt.leadMu.Unlock()
 	leads := rt.Leading()
 	if !leads {
-		rt.leadsSince.Store(nil)
-	} else if now := time.Now(); rt.leadsSince.CompareAndSwap(nil, &now) && rt.hub != nil {
-		rt.hub.status.EnqueueAll()
+		if rt.leadsSince.Swap(nil) != nil {
+			rt.process.Events.look()
+		}
+	} else if now := time.Now(); rt.leadsSince.CompareAndSwap(nil, &now) {
+		rt.process.Events.look()
+		if rt.hub != nil {
+			rt.hub.status.EnqueueAll()
+		}
 	}
 	rt.prober.Lead(leads || rt.leaderless())
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/access"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
 // Process is everything that this product has once a process. It outlives
@@ -22,6 +23,8 @@ type Process struct {
 	Connections *Connections
 	// Backlog is the answers that their callers do not read.
 	Backlog *access.Backlog
+	// Events tells the configuration in force of clusters and of the leader.
+	Events *Events
 
 	logger   *zap.Logger
 	clientIP func(context.Context) string
@@ -60,7 +63,18 @@ func NewProcess(log *LiveLog, clientIP func(context.Context) string) *Process {
 		streams:     newStreamGroups(),
 	}
 	p.Metrics = newMetrics(p)
+	p.Events = newEvents(p.standing)
 	return p
+}
+
+// standing is what events tell of: the clusters in force, nil while there are
+// none, and whether this process leads.
+func (p *Process) standing() (clusters map[k8swatch.Key]*Cluster, leads bool) {
+	rt := p.Current()
+	if rt == nil {
+		return nil, false
+	}
+	return rt.clusters(), rt.Leading()
 }
 
 // Acquire finds or makes the runtime of these options. It does no I/O. Each

@@ -131,6 +131,7 @@ func (rt *Runtime) TakeOver() {
 	// The runtime before may have ended a group that only this one has.
 	rt.pending.add()
 	rt.process.updateLeadership()
+	rt.process.Events.look()
 }
 
 func (rt *Runtime) run() error {

@@ -46,6 +46,9 @@ func (c *Cluster) status(previous *v1.ProxyKubeApiStatus, now time.Time) *v1.Pro
 	})
 }
 
+// ready is Ready of a cluster as this replica sees it.
+func (c *Cluster) ready() k8swatch.Condition { return status.EffectiveReady(c.Spec, c.Trust.State()) }
+
 func (l *lastStatuses) forget(key k8swatch.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

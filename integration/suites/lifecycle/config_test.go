@@ -88,6 +88,11 @@ var badCaddyfiles = []badConfiguration{
 	{"cluster name", strings.Replace(settings("directory DIR"), "\tproxyauth\n", "\tproxyauth {\n\t\tcluster Team/A\n\t}\n", 1), nil, "cluster must be <namespace>/<name>"},
 	{"unknown option of the directive", strings.Replace(settings("directory DIR"), "\tproxyauth\n", "\tproxyauth {\n\t\tclsuter a/b\n\t}\n", 1), nil, "unknown option clsuter: must be one of cluster, stream_close_delay, at Caddyfile:10"},
 
+	{"a variable that is not set", settings("directory {env.NO_SUCH_VARIABLE}"), nil, "directory: nothing to put in place of {env.NO_SUCH_VARIABLE}: the environment variable is not set"},
+	{"an empty variable", settings("directory DIR\nallowed_modes Passthrough {env.MODE}"), []string{"MODE="}, "allowed_modes: nothing to put in place of {env.MODE}: it is empty"},
+	{"a file that is not there", settings("directory DIR\nprobe_interval {file.DIR/none}"), nil, "probe_interval: nothing to put in place of {file.DIR/none}: open DIR/none: no such file or directory"},
+	{"a wrong value of a variable", settings("directory DIR\nimpersonation {env.MODE}"), []string{"MODE=allow"}, `impersonation: unknown value \"allow\": must be one of strip, deny, forward (from {env.MODE})`},
+
 	{"audience from the environment", settings("directory DIR"), []string{"OIDC_AUDIENCE_VALIDATION=maybe"}, `environment variable OIDC_AUDIENCE_VALIDATION: unknown value \"maybe\": must be one of enforce, warn, off`},
 	{"client TTL from the environment", settings("directory DIR"), []string{"PROXY_UPSTREAM_CLIENT_TTL=soon"}, `environment variable PROXY_UPSTREAM_CLIENT_TTL: \"soon\" is neither a duration nor whole seconds`},
 	{"token TTL from the environment", settings("directory DIR"), []string{"OIDC_TOKEN_CACHE_TTL=-5"}, `environment variable OIDC_TOKEN_CACHE_TTL: \"-5\" is not longer than zero`},
@@ -101,6 +106,8 @@ var badJSON = []badConfiguration{
 	{"unknown mode", app(`{"directory":"DIR","allowed_modes":["Passthrough","FrontProxie"]}`), nil, `allowed_modes: unknown value \"FrontProxie\"`},
 	{"Passthrough missing", app(`{"directory":"DIR","allowed_modes":["FrontProxy"]}`), nil, "allowed_modes must contain Passthrough"},
 	{"missing directory", app(`{"directory":"DIR/none"}`), nil, "reading the directory of clusters: open DIR/none: no such file or directory"},
+	{"an empty file", app(`{"directory":"DIR","namespace":"{file.DIR/file.yaml}"}`), nil, "namespace: nothing to put in place of {file.DIR/file.yaml}: it is empty"},
+	{"a short duration from a variable", app(`{"directory":"DIR","probe_interval":"{env.SPAN}"}`), []string{"SPAN=10ms"}, "probe_interval: 10ms is shorter than 1s (from {env.SPAN})"},
 	{"no app", `{"admin":{"disabled":true},"apps":{"http":{"servers":{"s":{"listen":["127.0.0.1:PORT"],"routes":[{"handle":[{"handler":"proxyauth"}]}]}}}}}`, nil, "the global option proxyauth is missing"},
 	{"unknown option", app(`{"directory":"DIR","alowed_modes":["Passthrough"]}`), nil, `unknown field \"alowed_modes\"`},
 	{"wrong type", app(`{"directory":["DIR"]}`), nil, "cannot unmarshal array into Go struct field App.directory of type string"},
