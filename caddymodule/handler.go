@@ -143,11 +143,28 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 
 // handOn gives an accepted request to next.
 func handOn(q *request.Request, r *http.Request, d *request.Decision, next caddyhttp.Handler) error {
+	growStack(0)
 	r = request.WithDecision(r, d)
 	// reverse_proxy logs it at debug level, and a query can hold a token (SIG-3).
 	// The query itself is sent from the URL.
 	r.RequestURI, _, _ = strings.Cut(r.RequestURI, "?")
 	return next.ServeHTTP(q, r)
+}
+
+// stackRoom is what reverse_proxy and its log take of a goroutine's stack, in
+// bytes.
+const stackRoom = 20 << 10
+
+// growStack makes the stack large enough for the rest of a request, at once.
+// HTTP/2 starts a goroutine for each request, with a small stack that doubles
+// when it is full. Each time the runtime walks and copies all frames, and deep
+// in reverse_proxy there are many.
+//
+//go:noinline
+func growStack(at int) byte {
+	var room [stackRoom]byte
+	room[at] = 1
+	return room[len(room)-1-at]
 }
 
 // nameOf finds the cluster a request is for.
