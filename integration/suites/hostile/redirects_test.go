@@ -85,6 +85,13 @@ func TestRELAY4InvalidStatus(t *testing.T) {
 				if e := audited(t, shared.px, path); fmt.Sprint(e["response_status"]) != "502" {
 					t.Errorf("%s: audit line %v", line, e)
 				}
+				if protocol == h1 {
+					path += "-upgrade"
+					wantStatus(t, upgradeTo(t, shared.px, call{cluster: cluster, path: path}.asAlice(), "websocket"), http.StatusBadGateway, "")
+					if e := audited(t, shared.px, path); fmt.Sprint(e["response_status"]) != "502" {
+						t.Errorf("%s in answer to an upgrade: audit line %v", line, e)
+					}
+				}
 			}
 		}
 	})

@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
-
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/rawclient"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/rawserver"
 )
@@ -46,67 +43,6 @@ func TestRELAY4UnaskedSwitch(t *testing.T) {
 					}
 				})
 			})
-		}
-	}
-}
-
-// RELAY-4 over HTTP/2, where 101 does not exist (RFC 9113, section 8.6).
-func TestRELAY4UnaskedSwitchOverHTTP2(t *testing.T) {
-	for _, cluster := range []string{fpH2, ptH2} {
-		up := shared.ups[cluster]
-		// The trust check of the cluster is done: the next connection serves
-		// frames of the test's own.
-		do(t, shared.px, h1, call{cluster: cluster, path: "/api"}.asAlice())
-		up.Suspend()
-		up.HandleConn(func(c *rawserver.RawConn) bool {
-			return c.ConnectionState().NegotiatedProtocol == "h2" && switching(c) == nil
-		})
-		if err := up.Resume(); err != nil {
-			t.Fatal(err)
-		}
-		bothProtocols(t, func(t *testing.T, protocol string) {
-			a := do(t, shared.px, protocol, call{cluster: cluster, path: "/api"}.asAlice())
-			wantStatus(t, a, http.StatusBadGateway, "")
-			if strings.Contains(a.Body, forging) {
-				t.Errorf("%s", a.Body)
-			}
-		})
-		up.HandleConn(nil)
-		up.Suspend()
-		if err := up.Resume(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// switching answers every request of an HTTP/2 connection with 101.
-func switching(c *rawserver.RawConn) error {
-	framer, err := c.Framer()
-	if err != nil {
-		return nil
-	}
-	for {
-		frame, err := framer.ReadFrame()
-		if err != nil {
-			return nil
-		}
-		switch f := frame.(type) {
-		case *http2.SettingsFrame:
-			if !f.IsAck() {
-				_ = framer.WriteSettingsAck()
-			}
-		case *http2.PingFrame:
-			if !f.IsAck() {
-				_ = framer.WritePing(true, f.Data)
-			}
-		case *http2.HeadersFrame:
-			var block strings.Builder
-			enc := hpack.NewEncoder(&block)
-			for _, field := range []hpack.HeaderField{{Name: ":status", Value: "101"}, {Name: "upgrade", Value: "websocket"}} {
-				_ = enc.WriteField(field)
-			}
-			_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: f.StreamID, BlockFragment: []byte(block.String()), EndHeaders: true})
-			_ = framer.WriteData(f.StreamID, true, []byte(forging))
 		}
 	}
 }
