@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // topLevel is what the top of the repository holds. Other files are hidden.
@@ -34,6 +36,14 @@ func TestFilesAreShort(t *testing.T) {
 		if n > maxLines && !strings.Contains(name, "zz_generated") {
 			t.Errorf("%s has %d lines: more than %d", name, n, maxLines)
 		}
+	}
+}
+
+// A test is skipped in one place alone, which fails it instead where CI=true says
+// that all have to run.
+func TestNoTestIsSkipped(t *testing.T) {
+	if diff := cmp.Diff([]string{"integration/harness/process/testing.go"}, theTree(t).skipping); diff != "" {
+		t.Errorf("files that skip tests: %s", diff)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -45,10 +46,15 @@ func (s source) imports() []string {
 // tree is all Go code of the repository.
 type tree struct {
 	// lines are the lengths of all Go files, those of other modules included.
-	lines   map[string]int
-	sources []source
-	fset    *token.FileSet
+	lines map[string]int
+	// skipping are the files that skip tests, of other modules as well.
+	skipping []string
+	sources  []source
+	fset     *token.FileSet
 }
+
+// skips is a call that skips a test.
+var skips = regexp.MustCompile(`[.]Skip(f|Now)?[(]`)
 
 // readTree reads the repository once for all tests.
 var readTree = sync.OnceValues(func() (tree, error) {
@@ -75,6 +81,9 @@ var readTree = sync.OnceValues(func() (tree, error) {
 			return err
 		}
 		all.lines[name] = strings.Count(string(text), "\n")
+		if skips.Match(text) {
+			all.skipping = append(all.skipping, name)
+		}
 		for _, other := range modules {
 			if within(name, other) {
 				return nil

@@ -12,27 +12,14 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/kube"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/process"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/realtools"
 )
-
-// NeedRoot skips a test that has no root, and fails it where CI=true says that
-// it has to run.
-func NeedRoot(tb testing.TB) {
-	tb.Helper()
-	if os.Geteuid() == 0 {
-		return
-	}
-	const message = "a node with real pods needs root: run this test as root"
-	if os.Getenv("CI") == "true" {
-		tb.Fatal(message)
-	}
-	tb.Skip(message)
-}
 
 // Start is New for a test, with which the node ends.
 func Start(tb testing.TB, o Options) *Node {
 	tb.Helper()
-	NeedRoot(tb)
+	process.NeedRoot(tb, "a node with real pods")
 	n, err := New(tb.Context(), tb.TempDir(), o)
 	if err != nil {
 		tb.Fatal(err)

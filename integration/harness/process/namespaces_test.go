@@ -15,12 +15,7 @@ import (
 
 // TestNamespaces enters a network namespace of a child, which takes root.
 func TestNamespaces(t *testing.T) {
-	if os.Geteuid() != 0 {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("entering namespaces needs root")
-		}
-		t.Skip("entering namespaces needs root")
-	}
+	NeedRoot(t, "entering a namespace")
 	p, err := Start(Options{
 		Path: "/bin/sleep", Args: []string{"600"},
 		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,

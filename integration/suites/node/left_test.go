@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/node"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/process"
 )
 
 // machine is what a node must not change on its host, and what identifies its
@@ -148,7 +149,7 @@ func TestKilled(t *testing.T) {
 		fmt.Printf("node %d\n", n.PID())
 		select {}
 	}
-	node.NeedRoot(t)
+	process.NeedRoot(t, "a node with real pods")
 	owner := exec.Command(os.Args[0], "-test.run=^TestKilled$", "-test.v")
 	// What it cannot remove any more goes with this test.
 	owner.Env = append(os.Environ(), "NODE_TEST_OWNER=1", "TMPDIR="+t.TempDir())
