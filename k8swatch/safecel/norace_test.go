@@ -1,0 +1,5 @@
+//go:build !race
+
+package safecel
+
+const slowdown = 1
