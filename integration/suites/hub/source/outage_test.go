@@ -20,6 +20,7 @@ const (
 // REC-2: an outage of the hub changes nothing, and what happened meanwhile is
 // seen when it is back.
 func TestOutage(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, v1.CRD)
 	h.putSecret("team-a", "ca", "A", nil)
 	h.putSecret(proxyNamespace, "proxyauth-frontproxy-team-a.stays", "A", map[string]string{managedBy: "proxyauthk8s"})
@@ -54,6 +55,7 @@ func TestOutage(t *testing.T) {
 
 // A source that starts without its hub waits for it, and is not the first list.
 func TestAbsentAtStart(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, "")
 	config := h.config()
 	h.Suspend()

@@ -17,6 +17,7 @@ import (
 
 // A thousand objects with a reference each cost the hub one read each.
 func TestAThousandObjects(t *testing.T) {
+	t.Parallel()
 	const objects = 1000
 	h := newHub(t, v1.CRD)
 	var group errgroup.Group

@@ -37,6 +37,7 @@ func said(s *corev1.Secret, err error) string {
 }
 
 func TestObjects(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, v1.CRD)
 	h.putSecret("team-a", "ca", "A", nil)
 	h.put("team-a", "before", withCA("ca"))
@@ -127,6 +128,7 @@ func TestObjects(t *testing.T) {
 // CRD-02: with the shipped rights, a right that is taken away for one namespace
 // shows there alone, and comes back without a restart.
 func TestRights(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, v1.CRD, "rbac.secretNamespaces={team-a,team-b}")
 	for _, namespace := range []string{"team-a", "team-b"} {
 		h.putSecret(namespace, "ca", "A", nil)
@@ -157,6 +159,7 @@ func TestRights(t *testing.T) {
 
 // CERT-5, CERT-8: the Secrets of the product follow the watch at once.
 func TestSecretsOfTheProxy(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, v1.CRD)
 	const name = "proxyauth-frontproxy-team-a.prod"
 	labelled := map[string]string{managedBy: "proxyauthk8s"}
@@ -220,6 +223,7 @@ func TestSecretsOfTheProxy(t *testing.T) {
 
 // An object may be older than the CRD.
 func TestAnObjectOfAnotherShape(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, openSchema(t, v1.CRD))
 	h.put("team-a", "good", external)
 	h.put("team-a", "odd", `{"service":"https://10.0.0.1"}`)
@@ -240,6 +244,7 @@ func TestAnObjectOfAnotherShape(t *testing.T) {
 }
 
 func TestWatchNamespaces(t *testing.T) {
+	t.Parallel()
 	h := newHub(t, v1.CRD, "watchNamespaces={team-a}")
 	h.put("team-a", "prod", external)
 	h.put("team-b", "prod", external)

@@ -17,6 +17,7 @@ import (
 // for it, be it in the object or in a Secret, and nothing else: no other change
 // of it does, and no other cluster is asked again.
 func TestAUTH12ConfigurationChanges(t *testing.T) {
+	t.Parallel()
 	provider, machines := openSite(t, wayTo("oidc-userinfo")), openSite(t, wayTo("exchange"))
 	w := newWorld(t, proxy.Options{Settings: "token_cache_ttl 10m"}, map[string]*site{"a": provider, "b": provider, "m": machines})
 

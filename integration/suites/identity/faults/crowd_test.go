@@ -13,6 +13,7 @@ import (
 // the limits that a provider does not answer, few of them by asking it. Users of
 // another provider are served meanwhile, and it heals for all at once.
 func TestAUTH13CrowdAtAMuteProvider(t *testing.T) {
+	t.Parallel()
 	const (
 		people = 150
 		// An endpoint holds 16 calls at a time; once it has failed 32 times it is

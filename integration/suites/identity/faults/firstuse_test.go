@@ -20,6 +20,7 @@ const firstUses = 1000
 // AUTH-12: all requests that come with a new token wait for one answer of the
 // provider, whatever it is asked for.
 func TestAUTH12FirstUses(t *testing.T) {
+	t.Parallel()
 	wants := map[string]map[oidc.Endpoint]int{
 		"jwt-keys":           {oidc.Discovery: 1, oidc.Keys: 1},
 		"oidc-keys":          {oidc.Discovery: 1, oidc.Keys: 1, oidc.Userinfo: 1},

@@ -14,6 +14,7 @@ import (
 // token_cache_ttl and not before; a token it refuses then is a 401 within that
 // time.
 func TestAUTH12TokenCacheTTL(t *testing.T) {
+	t.Parallel()
 	const ttl = 2 * time.Second
 	sites := map[string]*site{"jwt": openSite(t, wayTo("oidc-userinfo")), "opaque": openSite(t, wayTo("oidc-introspection"))}
 	w := newWorld(t, proxy.Options{Settings: "token_cache_ttl " + ttl.String()}, sites)

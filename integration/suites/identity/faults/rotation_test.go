@@ -16,6 +16,7 @@ import (
 // price of one reading of the keys, whatever validates it. Tokens of the old key
 // go on.
 func TestTOK01RotatedKeys(t *testing.T) {
+	t.Parallel()
 	sites := map[string]*site{}
 	for _, name := range []string{"jwt-keys", "oidc-keys", "exchange"} {
 		sites[name] = openSite(t, wayTo(name))
