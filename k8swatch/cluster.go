@@ -142,21 +142,6 @@ type Condition struct {
 	Message string
 }
 
-// CredentialID is a digest of everything that decides how a connection of the
-// relay to the apiserver is made: target, CA, server name and the certificate
-// that it presents. Two clusters with the same CredentialID still never share a
-// connection.
-func (c *Cluster) CredentialID() string { return credentialID(c) }
-
-// EndpointID is a digest of where the apiserver is and what verifies it: target,
-// CA and server name.
-func (c *Cluster) EndpointID() string { return endpointID(c) }
-
-// TrustKey is a digest of everything that a trust verdict depends on: target, CA,
-// server name, front-proxy certificate, both prefixes and forward_uid. It does
-// not depend on the mode (TRUST-2).
-func (c *Cluster) TrustKey() string { return trustKey(c) }
-
 // Presented is the certificate the relay shows to the apiserver, nil for none:
 // in Passthrough never the front-proxy certificate (ID-4).
 func (c *Cluster) Presented() *ClientCertificate {

@@ -2,64 +2,43 @@ package k8swatch
 
 import (
 	"bytes"
-	"encoding/binary"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/internal/digest"
 )
 
-func endpointID(c *Cluster) string {
-	d := digest.New("endpoint")
-	writeEndpoint(d, c)
-	return d.Sum()
+// EndpointID is a digest of where the apiserver is and what verifies it: target,
+// CA and server name.
+func (c *Cluster) EndpointID() string { return digest.Of("endpoint", c.endpoint()) }
+
+// CredentialID is a digest of everything that decides how a connection for requests
+// to the apiserver is made: target, CA, server name and the certificate that it
+// presents. Two clusters with the same CredentialID still never share a connection.
+//
+// In Passthrough it leaves the front-proxy certificate out, which requests do not
+// present (ID-4): preparation never touches their connections (REC-7), and a switch
+// of mode needs other ones.
+func (c *Cluster) CredentialID() string {
+	return digest.Of("credential", c.endpoint(), c.Presented().chain())
 }
 
-// credentialID leaves the front-proxy certificate out in Passthrough, where the
-// relay does not present it (ID-4): preparation never touches the relay (REC-7),
-// and a switch of mode needs connections of its own.
-func credentialID(c *Cluster) string {
-	d := digest.New("credential")
-	writeEndpoint(d, c)
-	writeCertificate(d, c.Presented())
-	return d.Sum()
+// TrustKey is a digest of everything that a trust verdict depends on: target, CA,
+// server name, front-proxy certificate, both prefixes and forward_uid. It does
+// not depend on the mode: a switch of mode keeps the verdict (TRUST-2).
+func (c *Cluster) TrustKey() string {
+	return digest.Of("trust", c.endpoint(), c.FrontProxy.chain(), c.UserPrefix, c.GroupPrefix, c.ForwardUID)
 }
 
-// trustKey does not depend on the mode: a switch of mode keeps the verdict (TRUST-2).
-func trustKey(c *Cluster) string {
-	d := digest.New("set")
-	writeEndpoint(d, c)
-	writeCertificate(d, c.FrontProxy)
-	writeAssertion(d, c)
-	return d.Sum()
-}
+// endpoint is what EndpointID depends on. An empty pool and the system roots are far
+// from the same.
+func (c *Cluster) endpoint() []any { return []any{c.Target, c.ServerName, c.CA == nil, c.CAHash} }
 
-func writeEndpoint(d digest.Digest, c *Cluster) {
-	var kind [8]byte
-	binary.BigEndian.PutUint64(kind[:], uint64(c.Target.Kind))
-	d.Bytes(kind[:])
-	d.Text(c.Target.Canonical)
-	d.Text(c.Target.Address)
-	d.Text(c.Target.Host)
-	d.Text(c.Target.BasePath)
-	d.Text(c.ServerName)
-	// An empty pool and the system roots are far from the same.
-	d.Bool(c.CA == nil)
-	d.Text(c.CAHash)
-}
-
-// writeCertificate writes the whole chain: the same leaf with another
-// intermediate is another handshake. The private key need not be written, since
-// the leaf determines it.
-func writeCertificate(d digest.Digest, cert *ClientCertificate) {
-	d.Bool(cert != nil)
-	if cert != nil {
-		d.List(cert.TLS.Certificate)
+// chain is what two connections with a certificate differ by: the same leaf with
+// another intermediate is another handshake. The leaf determines the private key.
+func (c *ClientCertificate) chain() any {
+	if c == nil {
+		return nil
 	}
-}
-
-func writeAssertion(d digest.Digest, c *Cluster) {
-	d.Text(c.UserPrefix)
-	d.Text(c.GroupPrefix)
-	d.Bool(c.ForwardUID)
+	return c.TLS.Certificate
 }
 
 // Renews says whether c differs from old, in what a verdict depends on, only by
@@ -75,5 +54,5 @@ func (c *Cluster) Renews(old *Cluster) bool {
 	}
 	renewed := *old
 	renewed.FrontProxy = c.FrontProxy
-	return trustKey(&renewed) == trustKey(c)
+	return renewed.TrustKey() == c.TrustKey()
 }

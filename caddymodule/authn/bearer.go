@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 )
 
@@ -14,8 +15,7 @@ import (
 const maxToken = idp.MaxBearer
 
 const (
-	authorizationHeader = "Authorization"
-	protocolHeader      = "Sec-Websocket-Protocol"
+	protocolHeader = "Sec-Websocket-Protocol"
 
 	// protocolPrefix begins the subprotocol entry that carries a token, since
 	// a browser cannot set Authorization on a WebSocket
@@ -59,7 +59,7 @@ func Bearer(h http.Header, isWebSocket bool) (string, error) {
 // keys and returns its only value, or how many there were.
 func takeAuthorization(h http.Header) (value string, lines int) {
 	for key, values := range h {
-		if !isHeader(key, authorizationHeader) {
+		if !identity.IsSpelling(key, "authorization") {
 			continue
 		}
 		lines += len(values)
@@ -100,7 +100,7 @@ type protocolEntry struct {
 // takeProtocolEntry removes the entries that carry a token.
 func takeProtocolEntry(h http.Header) (found protocolEntry) {
 	for key, values := range h {
-		if !isHeader(key, protocolHeader) {
+		if !identity.IsSpelling(key, "sec-websocket-protocol") {
 			continue
 		}
 		before := found.tokens
@@ -162,32 +162,4 @@ func (p *protocolEntry) decode(entry string) {
 		return
 	}
 	p.token = string(token)
-}
-
-// isHeader compares a raw map key with a canonical name, in any case and with
-// '_' for '-', which some servers read as the same header.
-func isHeader(key, canonical string) bool {
-	if key == canonical {
-		return true
-	}
-	if len(key) != len(canonical) {
-		return false
-	}
-	for i := 0; i < len(key); i++ {
-		c := key[i]
-		if c == '_' {
-			c = '-'
-		}
-		if lower(c) != lower(canonical[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-func lower(c byte) byte {
-	if 'A' <= c && c <= 'Z' {
-		return c + 'a' - 'A'
-	}
-	return c
 }

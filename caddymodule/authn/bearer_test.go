@@ -150,7 +150,7 @@ func reasonOf(err error) string {
 // checkNoCredential fails when h still carries a credential in any spelling.
 func checkNoCredential(t interface{ Errorf(string, ...any) }, h http.Header) {
 	for key, values := range h {
-		folded := strings.ReplaceAll(strings.ToLower(key), "_", "-")
+		folded := strings.NewReplacer("_", "-", ".", "-").Replace(strings.ToLower(key))
 		if folded == "authorization" {
 			t.Errorf("%s is left", key)
 		}

@@ -11,17 +11,12 @@ import (
 // Unauthenticated says that there is no credential, or not a good one (401).
 // Nothing in it is taken from the credential, so all of it may be shown.
 type Unauthenticated struct {
-	// Reason is one of the Reason constants, for metrics and audit.
+	// Reason is one of the Reason constants.
 	Reason string
 }
 
 // Error is a sentence about the credential, fit to be shown to the caller.
-func (e *Unauthenticated) Error() string {
-	if text, ok := reasonTexts[e.Reason]; ok {
-		return text
-	}
-	return "the credential is not accepted"
-}
+func (e *Unauthenticated) Error() string { return e.Reason }
 
 // isProvidersFault reports whether a token that a provider has just issued is
 // refused because of how it was made (AUTH-16). The other reasons are about its
@@ -126,58 +121,32 @@ func verdict(issuer string, err error) error {
 
 // The reasons of an Unauthenticated.
 const (
-	ReasonNoCredential     = "no_credential"
-	ReasonScheme           = "unsupported_scheme"
-	ReasonMalformed        = "malformed"
-	ReasonConflict         = "conflicting_credentials"
-	ReasonUnknownIssuer    = "unknown_issuer"
-	ReasonAudience         = "wrong_audience"
-	ReasonExpired          = "expired"
-	ReasonNotYetValid      = "not_yet_valid"
-	ReasonAlgorithm        = "algorithm"
-	ReasonUnknownKey       = "unknown_key"
-	ReasonSignature        = "bad_signature"
-	ReasonClaims           = "bad_claims"
-	ReasonEmailNotVerified = "email_not_verified"
-	ReasonRule             = "rule_not_met"
-	ReasonTooLarge         = "too_large"
-	ReasonApiserver        = "refused_by_apiserver"
-	ReasonExchange         = "exchange_refused"
-	ReasonInternal         = "internal"
+	ReasonNoCredential     = "no bearer token was sent"
+	ReasonScheme           = "only the Bearer scheme is accepted"
+	ReasonMalformed        = "the bearer token is not well formed"
+	ReasonConflict         = "more than one credential was sent"
+	ReasonUnknownIssuer    = "the token is from an issuer this cluster does not know"
+	ReasonAudience         = "the token is for another audience"
+	ReasonExpired          = "the token has expired"
+	ReasonNotYetValid      = "the token is not valid yet"
+	ReasonAlgorithm        = "the token is signed with an algorithm that is not accepted"
+	ReasonUnknownKey       = "the token is signed with a key its issuer does not publish"
+	ReasonSignature        = "the signature of the token is not right"
+	ReasonClaims           = "a claim of the token is missing or has the wrong type"
+	ReasonEmailNotVerified = "the e-mail address of the token is not verified"
+	ReasonRule             = "the token does not meet a validation rule of this cluster"
+	ReasonTooLarge         = "the token is too large for the expressions of this cluster"
+	ReasonApiserver        = "the cluster's apiserver refuses the token"
+	ReasonExchange         = "the token exchange was refused"
+	ReasonInternal         = "the token could not be validated"
 
 	// The reasons of the validator OidcProvider.
-	ReasonOpaque          = "opaque_token"
-	ReasonNotIntrospected = "not_introspected"
-	ReasonInactive        = "inactive"
-	ReasonNotAccepted     = "not_accepted"
-	ReasonSubject         = "wrong_subject"
+	ReasonOpaque          = "the token is opaque, and this cluster accepts signed ones only"
+	ReasonNotIntrospected = "the token is opaque, and its audience cannot be checked by introspection"
+	ReasonInactive        = "the identity provider says that the token is not active"
+	ReasonNotAccepted     = "the identity provider does not accept the token"
+	ReasonSubject         = "the identity provider did not answer for the subject of the token"
 )
-
-var reasonTexts = map[string]string{
-	ReasonNoCredential:     "no bearer token was sent",
-	ReasonScheme:           "only the Bearer scheme is accepted",
-	ReasonMalformed:        "the bearer token is not well formed",
-	ReasonConflict:         "more than one credential was sent",
-	ReasonUnknownIssuer:    "the token is from an issuer this cluster does not know",
-	ReasonAudience:         "the token is for another audience",
-	ReasonExpired:          "the token has expired",
-	ReasonNotYetValid:      "the token is not valid yet",
-	ReasonAlgorithm:        "the token is signed with an algorithm that is not accepted",
-	ReasonUnknownKey:       "the token is signed with a key its issuer does not publish",
-	ReasonSignature:        "the signature of the token is not right",
-	ReasonClaims:           "a claim of the token is missing or has the wrong type",
-	ReasonEmailNotVerified: "the e-mail address of the token is not verified",
-	ReasonRule:             "the token does not meet a validation rule of this cluster",
-	ReasonTooLarge:         "the token is too large for the expressions of this cluster",
-	ReasonApiserver:        "the cluster's apiserver refuses the token",
-	ReasonExchange:         "the token exchange was refused",
-	ReasonInternal:         "the token could not be validated",
-	ReasonOpaque:           "the token is opaque, and this cluster accepts signed ones only",
-	ReasonNotIntrospected:  "the token is opaque, and its audience cannot be checked by introspection",
-	ReasonInactive:         "the identity provider says that the token is not active",
-	ReasonNotAccepted:      "the identity provider does not accept the token",
-	ReasonSubject:          "the identity provider did not answer for the subject of the token",
-}
 
 // One value per reason: a refusal allocates nothing.
 var (

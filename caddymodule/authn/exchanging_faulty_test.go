@@ -1,7 +1,9 @@
 package authn
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,7 +98,8 @@ func TestReasonsOfFaultyTokens(t *testing.T) {
 		ReasonMalformed: true, ReasonUnknownIssuer: true, ReasonExpired: true, ReasonNotYetValid: true, ReasonAlgorithm: true,
 		ReasonUnknownKey: true, ReasonSignature: true, ReasonOpaque: true, ReasonNotIntrospected: true,
 	}
-	for reason := range reasonTexts {
+	for _, reason := range append(slices.Collect(maps.Keys(fault)), ReasonNoCredential, ReasonScheme, ReasonConflict, ReasonAudience, ReasonClaims,
+		ReasonEmailNotVerified, ReasonRule, ReasonTooLarge, ReasonApiserver, ReasonExchange, ReasonInternal, ReasonInactive, ReasonNotAccepted, ReasonSubject) {
 		w, in := newFakeWorld(t)
 		in.setVerdict(func(string) (*Result, error) { return nil, &Unauthenticated{reason} })
 		want := reason

@@ -333,17 +333,6 @@ func TestErrorsHoldNothing(t *testing.T) {
 	}
 }
 
-func TestReasonsHaveTexts(t *testing.T) {
-	for _, err := range []*Unauthenticated{
-		errNoCredential, errScheme, errMalformed, errConflict, errUnknownIssuer, errAudience, errExpired, errNotYetValid,
-		errAlgorithm, errUnknownKey, errSignature, errClaims, errEmailNotVerified, errRule, errInternal,
-	} {
-		if reasonTexts[err.Reason] == "" {
-			t.Errorf("%s has no text", err.Reason)
-		}
-	}
-}
-
 func FuzzAuthenticate(f *testing.F) {
 	p := newIDP(f, k1().JWK())
 	w := newWorld(f, p.authenticator())

@@ -33,7 +33,7 @@ func Sandbox(h http.Header) {
 func ScrubAnswer(h http.Header, keepCookies bool) {
 	for key := range h {
 		switch {
-		case foldedEqual(key, "set-cookie"):
+		case IsSpelling(key, "set-cookie"):
 			if !keepCookies {
 				delete(h, key)
 				continue
@@ -47,7 +47,7 @@ func ScrubAnswer(h http.Header, keepCookies bool) {
 
 func actsOnOrigin(key string) bool {
 	for _, name := range originHeaders {
-		if foldedEqual(key, name) {
+		if IsSpelling(key, name) {
 			return true
 		}
 	}

@@ -49,20 +49,20 @@ func scrubbed(key string, o ScrubOptions) bool {
 	switch fold(key[0]) {
 	case 'x':
 		return foldedHasPrefix(key, remotePrefix) ||
-			foldedEqual(key, "x-real-ip") ||
+			IsSpelling(key, "x-real-ip") ||
 			foldedHasPrefix(key, forwardedPrefix) && (hasAlias(key) ||
-				foldedEqual(key, "x-forwarded-user") || foldedEqual(key, "x-forwarded-groups"))
+				IsSpelling(key, "x-forwarded-user") || IsSpelling(key, "x-forwarded-groups"))
 	case 'i':
 		return foldedHasPrefix(key, impersonatePrefix) &&
 			(!o.KeepImpersonation || !impersonation(key))
 	case 'a':
-		return foldedEqual(key, "authorization")
+		return IsSpelling(key, "authorization")
 	case 'p':
-		return foldedEqual(key, "proxy-authorization")
+		return IsSpelling(key, "proxy-authorization")
 	case 'f':
-		return foldedEqual(key, "forwarded")
+		return IsSpelling(key, "forwarded")
 	case 'c':
-		return !o.KeepCookies && foldedEqual(key, "cookie")
+		return !o.KeepCookies && IsSpelling(key, "cookie")
 	}
 	return false
 }
@@ -122,7 +122,10 @@ func foldedHasPrefix(key, prefix string) bool {
 	return true
 }
 
-func foldedEqual(key, name string) bool {
+// IsSpelling reports whether a raw key of a header map names a header, in any case
+// and with '_' or '.' for '-', which some servers read as the same header. The name
+// is in lower case.
+func IsSpelling(key, name string) bool {
 	return len(key) == len(name) && foldedHasPrefix(key, name)
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
@@ -86,10 +87,7 @@ func with(t testing.TB, spec any, path []any, value any) map[string]any {
 		"metadata": map[string]any{"name": "prod", "namespace": "default"},
 		"spec":     spec,
 	}
-	object, err := copyObject(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	object = runtime.DeepCopyJSON(object)
 	var at any = object
 	for i, step := range path {
 		final := i == len(path)-1

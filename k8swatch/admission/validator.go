@@ -110,10 +110,7 @@ func dropModeEnum(root *apiextensions.JSONSchemaProps) error {
 // raw holds JSON values as k8s.io/apimachinery/pkg/util/json decodes them
 // (int64 and float64 numbers); it is not changed.
 func (v *Validator) Admit(raw map[string]any) (*v1.ProxyKubeApi, error) {
-	object, err := copyObject(raw)
-	if err != nil {
-		return nil, &Refusal{Strict: []error{err}}
-	}
+	object := runtime.DeepCopyJSON(raw)
 	if errs := checkType(object); len(errs) > 0 {
 		return nil, &Refusal{Name: nameOf(object), Invalid: errs}
 	}
@@ -156,10 +153,7 @@ func (v *Validator) Revalidate(obj *v1.ProxyKubeApi) field.ErrorList {
 // apiserver drops them; the status is kept where it can be read. raw is not
 // changed.
 func (v *Validator) RevalidateRaw(raw map[string]any) (*v1.ProxyKubeApi, field.ErrorList) {
-	object, err := copyObject(raw)
-	if err != nil {
-		return &v1.ProxyKubeApi{}, field.ErrorList{field.InternalError(nil, err)}
-	}
+	object := runtime.DeepCopyJSON(raw)
 	if _, err := v.coerce(object); err != nil {
 		delete(object, "metadata")
 	}

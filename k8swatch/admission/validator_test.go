@@ -76,7 +76,6 @@ func TestAdmitEnvelope(t *testing.T) {
 		{"label of another type", object(setMeta("labels", map[string]any{"a": int64(1)})), "the object cannot be decoded: a field has the wrong type"},
 		{"metadata of another type", object(set("metadata", "text")), "the object cannot be decoded: a field has the wrong type"},
 		{"no spec", object(func(o map[string]any) { delete(o, "spec") }), "spec: Required value; other rules were not checked"},
-		{"no JSON value", object(set("spec", struct{}{})), "a struct {} is no JSON value"},
 		{"control characters in a field name", object(set("a\nb\x1b[31m", true)), `unknown field "a?b?[31m"`},
 		{"a long field name", object(set(strings.Repeat("é", 400), true)), `unknown field "` + strings.Repeat("é", 192) + "…"},
 	}
@@ -203,7 +202,6 @@ func TestRevalidateRaw(t *testing.T) {
 			`spec: Invalid value: spec in body must be of type object: "string"; other rules were not checked`,
 			func(p *v1.ProxyKubeApi) bool { return p.Kind == "ProxyKubeApi" && p.Name == "" }},
 		{"empty", map[string]any{}, "spec: Required value; other rules were not checked", func(p *v1.ProxyKubeApi) bool { return true }},
-		{"no JSON value", object(set("spec", 'x')), "Internal error: a int32 is no JSON value", func(p *v1.ProxyKubeApi) bool { return true }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
@@ -43,13 +44,11 @@ type bundle struct {
 // bundles are the bundles in use, by a digest of their PEM text. Objects with the
 // same CA share one: a parsed bundle takes ten times the size of its text, and a
 // thousand objects may name the same CA.
-type bundles map[string]weak.Pointer[bundle]
+type bundles map[[sha256.Size]byte]weak.Pointer[bundle]
 
 // get returns the bundle of a PEM text.
 func (all bundles) get(data []byte) (*bundle, error) {
-	d := digest.New("ca content")
-	d.Bytes(data)
-	content := d.Sum()
+	content := sha256.Sum256(data)
 	if known := all[content].Value(); known != nil {
 		return known, nil
 	}
@@ -61,7 +60,7 @@ func (all bundles) get(data []byte) (*bundle, error) {
 	for _, cert := range certs {
 		b.pool.AddCert(cert)
 	}
-	maps.DeleteFunc(all, func(_ string, of weak.Pointer[bundle]) bool { return of.Value() == nil })
+	maps.DeleteFunc(all, func(_ [sha256.Size]byte, of weak.Pointer[bundle]) bool { return of.Value() == nil })
 	all[content] = weak.Make(b)
 	return b, nil
 }
@@ -152,7 +151,5 @@ func authorityHash(certs []*x509.Certificate) string {
 	}
 	slices.SortFunc(ders, slices.Compare[[]byte])
 	ders = slices.CompactFunc(ders, slices.Equal[[]byte])
-	d := digest.New("ca")
-	d.List(ders)
-	return d.Sum()
+	return digest.Of("ca", ders)
 }

@@ -59,11 +59,7 @@ func (s *sharedCEL) compile(
 	variable string, e authenticationcel.ExpressionAccessor,
 	compile func(authenticationcel.ExpressionAccessor) (authenticationcel.CompilationResult, error),
 ) (authenticationcel.CompilationResult, error) {
-	d := digest.New("expression")
-	d.Text(variable)
-	d.Text(fmt.Sprint(e.ReturnTypes()))
-	d.Text(e.GetExpression())
-	key := d.Sum()
+	key := digest.Of("expression", variable, fmt.Sprint(e.ReturnTypes()), e.GetExpression())
 	result, ok := s.results.Get(key)
 	if !ok {
 		var err error

@@ -1,11 +1,14 @@
 package compile
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/utils/ptr"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
@@ -98,16 +101,11 @@ func (b *builder) clientCertHalves() (halves []pairHalf, problems []problem, ok 
 }
 
 func pairSource(halves []pairHalf) string {
-	d := digest.New("client_cert source")
+	var sources []any
 	for _, h := range halves {
-		d.Text(h.inline)
-		d.Bool(h.ref != nil)
-		if h.ref != nil {
-			d.Text(h.ref.String())
-			d.Text(h.ref.Key)
-		}
+		sources = append(sources, sha256.Sum256([]byte(h.inline)), ptr.Deref(h.ref, reference.Reference{}))
 	}
-	return d.Sum()
+	return digest.Of("client_cert source", sources...)
 }
 
 // readHalves returns both values, or the fault of a read that may succeed later,

@@ -291,9 +291,7 @@ func hashJSON(purpose string, part any) string {
 		// Strings, numbers, booleans and lists of them always marshal.
 		panic("compile: encoding " + purpose + ": " + err.Error())
 	}
-	d := digest.New(purpose)
-	d.Bytes(data)
-	return d.Sum()
+	return digest.Of(purpose, string(data))
 }
 
 // prefixesValid says whether the prefixes alone would pass in FrontProxy: the

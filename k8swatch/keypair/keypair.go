@@ -15,13 +15,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/internal/digest"
 )
 
 // Pair is a parsed certificate chain with its key.
 type Pair struct {
-	// Content is a digest of both values.
-	Content string
+	// Content tells two pairs apart.
+	Content Digests
 	// Leaf is the first certificate, nil when it cannot be parsed.
 	Leaf *x509.Certificate
 	// Certificate is nil when the pair can never be used.
@@ -46,13 +45,11 @@ func (n Names) otherKey() error {
 
 var errClientAuth = errors.New("the certificate has an extended key usage without clientAuth")
 
-// Content is a digest of a certificate chain and its key.
-func Content(crt, key []byte) string {
-	d := digest.New("key pair")
-	d.Bytes(crt)
-	d.Bytes(key)
-	return d.Sum()
-}
+// Digests are those of a certificate chain and of its key, as they were read.
+type Digests [2][sha256.Size]byte
+
+// Content returns the digests of a pair.
+func Content(crt, key []byte) Digests { return Digests{sha256.Sum256(crt), sha256.Sum256(key)} }
 
 // Parse looks at everything about a pair that does not depend on the
 // time. The leaf is set whenever it parses, since its subject alone can
