@@ -56,7 +56,7 @@ func (f *Factory) newMember(j *k8swatch.JWT, turns *claims.Turns) (*jwtAuthentic
 	if len(issuer.Audiences) == 0 {
 		return nil, errNoAudience
 	}
-	handle, err := f.keys.Acquire(issuer.URL, issuer.DiscoveryURL, issuer.CertificateAuthority)
+	handle, err := f.keys.Acquire(f.owner, issuer.URL, issuer.DiscoveryURL, issuer.CertificateAuthority)
 	if err != nil {
 		return nil, err
 	}

@@ -48,6 +48,16 @@ type Factory struct {
 	cache   *Cache
 	keys    *keys.Registry
 	turns   *claims.Turns
+	// owner is the object that a validator is made for.
+	owner boundedjson.Owner
+}
+
+// forObject is the Factory for the validator of one object.
+func (f *Factory) forObject(key k8swatch.Key) *Factory {
+	of := *f
+	of.owner = boundedjson.Owner(key)
+	of.options.Answers = f.options.Answers.ForObject(of.owner)
+	return &of
 }
 
 // NewFactory makes a Factory. It ends with its Close.
@@ -71,6 +81,7 @@ func (f *Factory) issuerFault(issuer string) {
 // with its Close. It does no I/O. review is used where the cluster's apiserver is
 // asked.
 func (f *Factory) New(c *k8swatch.Cluster, review Reviewer) (Validator, error) {
+	f = f.forObject(c.Key)
 	v, err := f.newValidator(&c.Auth, review)
 	if err != nil {
 		return nil, err

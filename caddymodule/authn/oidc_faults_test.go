@@ -298,9 +298,10 @@ func TestOIDCErrorsHoldNothing(t *testing.T) {
 // AUTH-13: that the notice has to be written anew is told when it is so.
 func TestOIDCTellsOfFaults(t *testing.T) {
 	p := newIDP(t, k1().JWK())
-	w := newOIDCWorld(t, p, nil)
 	var told []string
-	w.factory.options.OnIssuerFault = func(issuer string) { told = append(told, issuer) }
+	w := newOIDCWorld(t, p, func(cfg *oidcConfig) {
+		cfg.OnIssuerFault = func(issuer string) { told = append(told, issuer) }
+	})
 	token := p.issue("opaque", alice(), w.active())
 	for range 2 {
 		p.userinfo.answers(status(500, ""))

@@ -164,6 +164,7 @@ type oidcConfig struct {
 	k8swatch.OIDCProvider
 	AudienceValidation string
 	TTL                time.Duration
+	OnIssuerFault      func(issuer string)
 }
 
 // oidcWorld is an OidcProvider with what it hangs on.
@@ -186,7 +187,7 @@ func newOIDCWorld(t testing.TB, p *testIDP, change func(*oidcConfig)) *oidcWorld
 	if change != nil {
 		change(cfg)
 	}
-	w := &oidcWorld{world: newWorldWith(t, Options{TokenCacheTTL: cfg.TTL, AudienceValidation: cfg.AudienceValidation}), idp: p}
+	w := &oidcWorld{world: newWorldWith(t, Options{TokenCacheTTL: cfg.TTL, AudienceValidation: cfg.AudienceValidation, OnIssuerFault: cfg.OnIssuerFault}), idp: p}
 	v, err := w.factory.New(&k8swatch.Cluster{Auth: k8swatch.Auth{ValidateAgainst: v1.ValidateOidcProvider, OIDC: &cfg.OIDCProvider}}, nil)
 	if err != nil {
 		t.Fatal(err)

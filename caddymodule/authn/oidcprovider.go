@@ -58,7 +58,7 @@ func (f *Factory) newOIDC(config *k8swatch.OIDCProvider) (*oidcProvider, error) 
 	if err != nil {
 		return nil, fmt.Errorf("making a client for the provider: %w", err)
 	}
-	handle, err := f.keys.Acquire(config.IssuerURL, "", config.CertificateAuthority)
+	handle, err := f.keys.Acquire(f.owner, config.IssuerURL, "", config.CertificateAuthority)
 	if err != nil {
 		return nil, fmt.Errorf("making a key set for the provider: %w", err)
 	}

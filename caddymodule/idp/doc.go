@@ -14,9 +14,10 @@
 //     are bounded in bytes and time. A Fault has the proxy's own words: nothing that
 //     a provider wrote is in it.
 //   - The authors choose how many providers there are, and one process asks for all
-//     clusters. Answers beyond 64 KiB share eight slots of the process. The members
-//     of an answer are counted before it is decoded: a decoded member of an object
-//     takes forty times its bytes (package boundedjson).
+//     clusters. Answers beyond 64 KiB share eight slots of the process, of which an
+//     object has two at most and a namespace four. The members of an answer are
+//     counted before it is decoded: a decoded member of an object takes forty times
+//     its bytes (package boundedjson).
 //   - A client sends any number of random tokens, each of which costs a call. So a
 //     Limiter has three classes of tokens: those that were good before or whose
 //     signature was verified, those of quiet sources, and the rest. Each class has

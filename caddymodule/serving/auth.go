@@ -108,7 +108,7 @@ func (rt *Runtime) setValidator(c *Cluster, old Auth) error {
 	if c.Spec.Auth.DisableValidation {
 		return nil
 	}
-	validator, err := rt.validators.New(c.Spec, reviewer(c, rt.process.answers))
+	validator, err := rt.validators.New(c.Spec, reviewer(c, rt.answersFor(c.Spec)))
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/trust"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
@@ -52,7 +53,7 @@ func (rt *Runtime) assemble(spec *k8swatch.Cluster, old *Cluster) *Cluster {
 		c.Closed = spec.Ready.Reason
 	}
 	if !spec.Enabled {
-		c.Trust = trust.New(spec, nil, nil, rt.process.answers, nil)
+		c.Trust = trust.New(spec, nil, nil, rt.answersFor(spec), nil)
 		return c
 	}
 	if old == nil {
@@ -68,8 +69,13 @@ func (rt *Runtime) assemble(spec *k8swatch.Cluster, old *Cluster) *Cluster {
 			c.Closed = k8swatch.ReasonInvalidSpec
 		}
 	}
-	c.Trust = trust.New(spec, c.Relay.Pair, old.Trust, rt.process.answers, func() { rt.statusChanged(spec.Key) })
+	c.Trust = trust.New(spec, c.Relay.Pair, old.Trust, rt.answersFor(spec), func() { rt.statusChanged(spec.Key) })
 	return c
+}
+
+// answersFor bounds what is read of the answers of a cluster's apiserver.
+func (rt *Runtime) answersFor(spec *k8swatch.Cluster) *boundedjson.Reader {
+	return rt.process.answers.ForObject(boundedjson.Owner(spec.Key))
 }
 
 var errPanicked = errors.New("it panicked")

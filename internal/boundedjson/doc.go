@@ -8,7 +8,8 @@
 // that is parsed takes many times its bytes, a member of an object forty times.
 // So a Reader limits how many bytes an answer has and how many large answers are
 // in memory at once, and Count finds how many values an answer holds before room
-// is made for any of them (AUTH-13).
+// is made for any of them (AUTH-13). A server may begin a large answer and never end
+// it: objects and namespaces have a share of the places each, and cannot take all.
 //
 // A text with two readings could mean one user to the proxy and another to an
 // apiserver. So Object looks at the bytes before encoding/json does, because that

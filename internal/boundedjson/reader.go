@@ -25,10 +25,24 @@ var (
 
 // Reader reads answers. It has a number of slots for large answers, which all
 // servers share that are asked through it. It is safe for concurrent use.
-type Reader struct{ slots chan struct{} }
+type Reader struct {
+	slots  *slots
+	owners func() []Owner
+}
 
-// NewReader makes a Reader for that many large answers at once.
-func NewReader(large int) *Reader { return &Reader{slots: make(chan struct{}, large)} }
+// NewReader makes a Reader for that many large answers at once, which all count for
+// one owner.
+func NewReader(large int) *Reader {
+	r := &Reader{slots: newSlots(large)}
+	return r.For(func() []Owner { return []Owner{{}} })
+}
+
+// For is a Reader with the same slots, for a server that these objects have asked:
+// at least one.
+func (r *Reader) For(owners func() []Owner) *Reader { return &Reader{r.slots, owners} }
+
+// ForObject is For a single object.
+func (r *Reader) ForObject(o Owner) *Reader { return r.For(func() []Owner { return []Owner{o} }) }
 
 // Read reads an answer to its end. An answer that turns out to be large waits
 // for a slot until ctx ends, and keeps the slot until release is called: when
@@ -42,21 +56,25 @@ func (r *Reader) Read(ctx context.Context, answer io.Reader) (body []byte, relea
 	case len(body) <= SmallAnswer:
 		return body, func() {}, nil
 	}
-	select {
-	case r.slots <- struct{}{}:
-	case <-ctx.Done():
-		return nil, nil, ErrNoSlot
+	owner, err := r.slots.take(ctx, r.owners())
+	if err != nil {
+		return nil, nil, err
 	}
+	release = func() { r.slots.give(owner) }
 	all := bytes.NewBuffer(body)
 	if _, err = all.ReadFrom(io.LimitReader(answer, MaxAnswer-SmallAnswer)); err == nil && all.Len() > MaxAnswer {
 		err = ErrTooLarge
 	}
 	if err != nil {
-		<-r.slots
+		release()
 		return nil, nil, err
 	}
-	return all.Bytes(), func() { <-r.slots }, nil
+	return all.Bytes(), release, nil
 }
 
 // InUse is how many slots are taken.
-func (r *Reader) InUse() int { return len(r.slots) }
+func (r *Reader) InUse() int {
+	r.slots.mu.Lock()
+	defer r.slots.mu.Unlock()
+	return r.slots.used
+}

@@ -11,7 +11,7 @@ import (
 
 // AUTH-13: a large answer has a slot until it is released, a small one none.
 func TestReader(t *testing.T) {
-	r := NewReader(2)
+	r := NewReader(8) // of which two for one owner
 	of := func(n int) io.Reader { return iotest.HalfReader(strings.NewReader(strings.Repeat("x", n))) }
 	read := func(ctx context.Context, n int) (func(), error) {
 		body, release, err := r.Read(ctx, of(n))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,10 +37,20 @@ type setID struct {
 	ca                   [sha256.Size]byte
 }
 
-// shared is a key set and how many handles there are of it.
+// shared is a key set, and how many handles of it each object has.
 type shared struct {
 	*keySet
-	handles int
+	handles map[boundedjson.Owner]int
+}
+
+// owners are the objects with a handle of a key set.
+func (r *Registry) owners(s *shared) []boundedjson.Owner {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(s.handles) == 0 { // the last read of a set that ends
+		return []boundedjson.Owner{{}}
+	}
+	return slices.Collect(maps.Keys(s.handles))
 }
 
 // NewRegistry makes an empty registry. now is the clock, nil for time.Now; answers
@@ -50,15 +62,16 @@ func NewRegistry(now func() time.Time, answers *boundedjson.Reader) *Registry {
 	return &Registry{now: now, limit: idp.AnswerLimit, answers: answers, sets: make(map[setID]*shared)}
 }
 
-// Acquire makes a handle of the key set of an issuer, which ends with its Close.
-// ca is PEM, empty for the system roots. Nothing is asked yet.
-func (r *Registry) Acquire(issuer, discoveryURL, ca string) (*Handle, error) {
+// Acquire makes a handle of the key set of an issuer for an object, which ends with
+// its Close. ca is PEM, empty for the system roots. Nothing is asked yet.
+func (r *Registry) Acquire(owner boundedjson.Owner, issuer, discoveryURL, ca string) (*Handle, error) {
 	id := setID{issuer, discoveryURL, sha256.Sum256([]byte(ca))}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.sets[id]
 	if s == nil {
-		client, err := idp.NewClient(ca, r.answers)
+		s = &shared{handles: make(map[boundedjson.Owner]int)}
+		client, err := idp.NewClient(ca, r.answers.For(func() []boundedjson.Owner { return r.owners(s) }))
 		if err != nil {
 			return nil, err
 		}
@@ -67,15 +80,15 @@ func (r *Registry) Acquire(issuer, discoveryURL, ca string) (*Handle, error) {
 			return nil, fmt.Errorf("making room for unknown keys: %w", err)
 		}
 		ctx, stop := context.WithCancel(context.Background())
-		s = &shared{keySet: &keySet{
+		s.keySet = &keySet{
 			issuer: issuer, discoveryURL: discoveryURL, client: client,
 			now: r.now, limit: r.limit, onFault: r.OnFaultChange,
 			ctx: ctx, stop: stop, unknown: unknown,
-		}}
+		}
 		r.sets[id] = s
 	}
-	s.handles++
-	return newHandle(s.keySet, sync.OnceFunc(func() { r.release(id, s) })), nil
+	s.handles[owner]++
+	return newHandle(s.keySet, sync.OnceFunc(func() { r.release(id, s, owner) })), nil
 }
 
 // Len is how many key sets are in use.
@@ -85,10 +98,12 @@ func (r *Registry) Len() int {
 	return len(r.sets)
 }
 
-func (r *Registry) release(id setID, s *shared) {
+func (r *Registry) release(id setID, s *shared, owner boundedjson.Owner) {
 	r.mu.Lock()
-	s.handles--
-	last := s.handles == 0
+	if s.handles[owner]--; s.handles[owner] == 0 {
+		delete(s.handles, owner)
+	}
+	last := len(s.handles) == 0
 	if last && r.sets[id] == s {
 		delete(r.sets, id)
 	}

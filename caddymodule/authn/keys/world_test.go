@@ -62,7 +62,7 @@ func newWorldAt(t testing.TB, issuer, ca string) *world {
 
 func (w *world) acquire(t testing.TB, issuer, discoveryURL, ca string) *Handle {
 	t.Helper()
-	h, err := w.registry.Acquire(issuer, discoveryURL, ca)
+	h, err := w.registry.Acquire(boundedjson.Owner{}, issuer, discoveryURL, ca)
 	if err != nil {
 		t.Fatal(err)
 	}
