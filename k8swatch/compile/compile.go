@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
-	"k8s.io/utils/ptr"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/text"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
@@ -194,7 +193,7 @@ func (b *builder) build() *k8swatch.Cluster {
 		// missed: nothing of it is carried over.
 		b.carried.frontProxy = frontProxyState{}
 	}
-	own := slices.Concat(server.problems, ca.problems, auth.problems, b.references(), b.unsupported())
+	own := slices.Concat(server.problems, ca.problems, auth.problems, b.references(), b.unsupported(), b.sharedDefaultGroup())
 	c.Ready = readiness(b.problems(mode, slices.Concat(own, clientCert.problems), frontProxy.problems))
 	if c.Preparing {
 		// FrontProxy refuses client_cert as a whole, whatever is in it.
@@ -307,14 +306,6 @@ func (b *builder) prefixesValid() bool {
 	return !slices.ContainsFunc(b.rulesIn(v1.ModeFrontProxy), func(err *field.Error) bool {
 		return strings.HasPrefix(err.Field, "spec.upstream_auth")
 	})
-}
-
-// requiredGroup is the group of ACC-1.
-func (b *builder) requiredGroup() string {
-	if group := ptr.Deref(b.spec.ProxyGroup, ""); group != "" || !b.spec.ExposeViaDashboard {
-		return group
-	}
-	return b.object.ProxyKubeApi.DashboardGroupOrDefault()
 }
 
 // notices are sorted by type; each type is there once.

@@ -15,6 +15,11 @@ type recorder struct {
 	seen map[k8swatch.Change]struct{}
 }
 
+func (r *recorder) Object(key k8swatch.Key) *k8swatch.Object {
+	r.seen[k8swatch.Change{Kind: k8swatch.KindProxyKubeApi, Namespace: key.Namespace, Name: key.Name}] = struct{}{}
+	return r.Store.Object(key)
+}
+
 func (r *recorder) Secret(namespace, name string) (*corev1.Secret, error) {
 	r.seen[k8swatch.Change{Kind: k8swatch.KindSecret, Namespace: namespace, Name: name}] = struct{}{}
 	return r.Store.Secret(namespace, name)
