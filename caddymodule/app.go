@@ -69,6 +69,19 @@ type App struct {
 	// form they never do. Default: `off`.
 	ProxyCookies string `json:"proxy_cookies,omitempty"`
 
+	// Where no object may lead the proxy: CIDRs, addresses, DNS names, names that
+	// begin with `*.` for all names below, and the words `loopback`, `link-local`
+	// and `unspecified`. It holds for the URLs of apiservers, issuers and token
+	// endpoints, and for those that an issuer names. An address is judged when it
+	// is dialled, whatever the name was; a name is compared as it is written.
+	// `none` alone denies nothing. Default: with `kubernetes`
+	// `["loopback", "link-local", "unspecified"]`, with `directory` `["none"]`.
+	DeniedTargets []string `json:"denied_targets,omitempty"`
+
+	// Whether objects may use `auth_config.disable_validation`, which relays any
+	// bearer: `on` or `off`. With `off` such an object is refused. Default: `on`.
+	DisableValidation string `json:"disable_validation,omitempty"`
+
 	// Namespaces whose Secrets and ConfigMaps an object of any namespace
 	// may refer to. Default: none; an object refers to its own namespace only.
 	ReferenceNamespaces []string `json:"reference_namespaces,omitempty"`

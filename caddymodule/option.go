@@ -163,7 +163,7 @@ func (o option) fill() error {
 		if text == "" {
 			return nil
 		}
-		if err := o.value.set([]string{text}); err != nil {
+		if err := o.value.set(strings.Fields(text)); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
@@ -219,10 +219,10 @@ func asText[S ~string](field *string, used *S) value {
 	})
 }
 
-// asOnOff is `on` or `off`.
-func asOnOff(field *string, used *bool) value {
+// asSwitch is `on` or `off`. used is true in the given one of the two.
+func asSwitch(given string, field *string, used *bool) value {
 	return ofString(field, func() error {
-		*used = *field == "on"
+		*used = *field == given
 		return nil
 	})
 }

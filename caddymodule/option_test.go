@@ -25,7 +25,7 @@ type sample struct {
 func (s *sample) table() []option {
 	return []option{
 		{name: "text", value: asText(&s.Text, &s.text), check: oneOf("a", "b"), variable: "SAMPLE_TEXT", fallback: "a"},
-		{name: "switch", value: asOnOff(&s.Switch, &s.on), check: oneOf("on", "off"), fallback: "on"},
+		{name: "switch", value: asSwitch("on", &s.Switch, &s.on), check: oneOf("on", "off"), fallback: "on"},
 		{name: "set", value: asSet(&s.Set, &s.set), check: namespaces("namespace")},
 		{name: "duration", value: asDuration(&s.Duration, &s.span, time.Second), variable: "SAMPLE_DURATION"},
 		{name: "block", block: &block{

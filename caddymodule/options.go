@@ -15,7 +15,9 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/request"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/egress"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/compile"
 	hubsource "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/source/hub"
 )
 
@@ -43,12 +45,19 @@ func (a *App) table(o *serving.Options) []option {
 			variable: "OIDC_AUDIENCE_VALIDATION", fallback: authn.AudienceEnforce,
 			values: "`enforce`, `warn`, `off` (AUTH-7)",
 		},
-		{name: "denied_targets", planned: true},
+		{
+			name: "denied_targets", value: asSet(&a.DeniedTargets, &o.DeniedTargets), check: checkTargets, fallback: a.deniedByDefault(),
+			values:    "CIDRs, addresses, names, `*.` names, `loopback`, `link-local`, `unspecified`; or `none`: see [below](#denied-targets)",
+			otherwise: "with `kubernetes`: `" + egress.Default + "`; with `directory`: `" + egress.None + "`",
+		},
 		{
 			name: "directory", value: asText(&a.Directory, &o.Directory),
 			values: "folder; exactly one of `kubernetes` and `directory` is set",
 		},
-		{name: "disable_validation", planned: true},
+		{
+			name: "disable_validation", value: asSwitch("off", &a.DisableValidation, &o.RequireValidation), check: oneOf("on", "off"), fallback: "on",
+			values: "`on`, `off`: whether objects may use that field (AUTH-3)",
+		},
 		{
 			name: "impersonation", value: asText(&a.Impersonation, &a.impersonation),
 			check:    oneOf(string(request.ImpersonationStrip), string(request.ImpersonationDeny), string(request.ImpersonationForward)),
@@ -74,7 +83,7 @@ func (a *App) table(o *serving.Options) []option {
 			values:   "duration, 1 s at least (TRUST-1)",
 		},
 		{
-			name: "proxy_cookies", value: asOnOff(&a.ProxyCookies, &a.keepCookies), check: oneOf("on", "off"), fallback: "off",
+			name: "proxy_cookies", value: asSwitch("on", &a.ProxyCookies, &a.keepCookies), check: oneOf("on", "off"), fallback: "off",
 			values: "`on`, `off` (ID-5)",
 		},
 		{name: "public_ca", value: asText[string](&a.PublicCA, nil), values: "file; without effect in this version"},
@@ -147,6 +156,7 @@ func (a *App) options() (serving.Options, error) {
 		return o, err
 	}
 	if o.Kubernetes != nil {
+		o.ClusterDomain = clusterDomain()
 		return o, checkKubeconfig(o.Kubernetes.Kubeconfig)
 	}
 	return o, checkDirectory(o.Directory)
@@ -170,6 +180,15 @@ func checkKubeconfig(path string) error {
 	return err
 }
 
+// clusterDomain is the DNS domain of the cluster in which this process runs.
+func clusterDomain() string {
+	b, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil {
+		return compile.DefaultClusterDomain // outside of a pod
+	}
+	return compile.ClusterDomain(string(b))
+}
+
 // namespaceOption is the option for the proxy's own namespace.
 func namespaceOption(field, used *string) option {
 	return option{
@@ -187,6 +206,22 @@ func podNamespace() string {
 		return "proxyauth"
 	}
 	return cmp.Or(strings.TrimSpace(string(b)), "proxyauth")
+}
+
+// deniedByDefault is what denied_targets is when it is absent: tenants write the
+// objects of a hub, and the admin of the host those of a directory.
+func (a *App) deniedByDefault() string {
+	if a.Kubernetes != nil {
+		return egress.Default
+	}
+	return egress.None
+}
+
+func checkTargets(name string, targets []string) error {
+	if _, err := egress.Parse(targets); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
 }
 
 func checkModes(name string, modes []string) error {

@@ -26,6 +26,8 @@ func TestOptionDefaults(t *testing.T) {
 		"audience_validation":  {got.AudienceValidation, "enforce"},
 		"impersonation":        {app.impersonation, request.ImpersonationStrip},
 		"proxy_cookies":        {app.keepCookies, false},
+		"denied_targets":       {got.DeniedTargets, []string{"none"}},
+		"disable_validation":   {got.RequireValidation, false},
 		"reference_namespaces": {got.ReferenceNamespaces, []string(nil)},
 		"upstream_client_ttl":  {got.UpstreamClientTTL, 300 * time.Second},
 		"token_cache_ttl":      {got.TokenCacheTTL, 30 * time.Second},
@@ -42,6 +44,9 @@ func TestOptionDefaults(t *testing.T) {
 	}
 	if diff := cmp.Diff(&serving.HubOptions{LeaderElection: "proxyauthk8s"}, got.Kubernetes); diff != "" {
 		t.Errorf("kubernetes: -want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"link-local", "loopback", "unspecified"}, got.DeniedTargets); diff != "" {
+		t.Errorf("denied_targets with kubernetes: -want +got:\n%s", diff)
 	}
 }
 
@@ -79,6 +84,12 @@ func TestOptions(t *testing.T) {
 			env: map[string]string{"POD_NAMESPACE": "pods", "OIDC_AUDIENCE_VALIDATION": "warn", "OIDC_TOKEN_CACHE_TTL": "nonsense"},
 			want: with(func(o *serving.Options) {
 				o.Namespace, o.AudienceValidation, o.TokenCacheTTL = "own", "off", time.Second
+			}),
+		},
+		"what authors may not do": {
+			app: App{DeniedTargets: []string{"10.0.0.0/8", "loopback"}, DisableValidation: "off"},
+			want: with(func(o *serving.Options) {
+				o.DeniedTargets, o.RequireValidation = []string{"10.0.0.0/8", "loopback"}, true
 			}),
 		},
 		"lists are sets": {
@@ -141,6 +152,9 @@ func TestBadOptions(t *testing.T) {
 		"no duration in env":    {app: App{Directory: dir}, env: map[string]string{"OIDC_TOKEN_CACHE_TTL": "0"}, want: `environment variable OIDC_TOKEN_CACHE_TTL: "0" is not longer`},
 		"a short interval":      {app: App{Directory: dir, ProbeInterval: "999ms"}, want: "probe_interval: 999ms is shorter than 1s"},
 		"impersonation":         {app: App{Directory: dir, Impersonation: "allow"}, want: "impersonation: unknown value"},
+		"denied_targets":        {app: App{Directory: dir, DeniedTargets: []string{"10.0.0.0/33"}}, want: `denied_targets: "10.0.0.0/33" is not a CIDR`},
+		"none and more":         {app: App{Directory: dir, DeniedTargets: []string{"none", "10.0.0.0/8"}}, want: "denied_targets: none stands alone"},
+		"disable_validation":    {app: App{Directory: dir, DisableValidation: "true"}, want: "disable_validation: unknown value"},
 		"proxy_cookies":         {app: App{Directory: dir, ProxyCookies: "true"}, want: "proxy_cookies: unknown value"},
 		"namespace":             {app: App{Directory: dir, Namespace: "Proxy"}, want: `namespace "Proxy"`},
 		"reference namespace":   {app: App{Directory: dir, ReferenceNamespaces: []string{"a/b"}}, want: `namespace "a/b"`},

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/egress"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
@@ -33,6 +34,8 @@ type Cluster struct {
 
 	// Target is where the apiserver is.
 	Target Target
+	// DeniedTargets are where no connection to it may lead.
+	DeniedTargets *egress.Policy
 	// ServerName is the SNI, and the name that the apiserver's certificate must
 	// have.
 	ServerName string

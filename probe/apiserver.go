@@ -158,6 +158,8 @@ func kindOf(err error) string {
 	switch neterr.KindOf(err) {
 	case neterr.Certificate:
 		return "the certificate of the apiserver cannot be verified"
+	case neterr.Denied:
+		return "the apiserver is at an address to which this proxy does not connect (denied_targets)"
 	case neterr.Resolve:
 		return "the address of the apiserver cannot be resolved"
 	case neterr.Timeout:

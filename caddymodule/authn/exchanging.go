@@ -63,7 +63,7 @@ func (f *Factory) newExchanging(c *k8swatch.Cluster, inner Validator) (*exchangi
 			f.options.OnClusterFault(c.Key)
 		}
 	}
-	client, err := exchange.New(c.Auth.Exchange, f.options.Answers, f.cache.now, changed)
+	client, err := exchange.New(c.Auth.Exchange, f.options.Answers, f.options.DeniedTargets, f.cache.now, changed)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for token_exchange: %w", err)
 	}

@@ -87,7 +87,7 @@ func forwardingAccessTokens(t testing.TB, w *exchangeWorld) *exchange.Client {
 	t.Helper()
 	client, err := exchange.New(&k8swatch.TokenExchange{
 		TokenURL: w.endpoint.URL + "/token", CertificateAuthority: tlstest.CA(w.endpoint.Server), ClientID: "proxy-a", ForwardAccessToken: true,
-	}, boundedjson.NewReader(1), w.clock.Now, nil)
+	}, boundedjson.NewReader(1), nil, w.clock.Now, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

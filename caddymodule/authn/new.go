@@ -8,6 +8,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/claims"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/keys"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/egress"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
@@ -18,6 +19,8 @@ type Options struct {
 	// Answers limits what is read of the answers of identity providers, nil for a
 	// Reader of the Factory's own.
 	Answers *boundedjson.Reader
+	// DeniedTargets are where no connection to an identity provider may lead.
+	DeniedTargets *egress.Policy
 	// TokenCacheTTL is how long what was asked about a token over the network is
 	// remembered (token_cache_ttl). 0 asks for each request.
 	TokenCacheTTL time.Duration
@@ -66,7 +69,7 @@ func NewFactory(o Options) *Factory {
 		o.Answers = boundedjson.NewReader(boundedjson.LargeAnswers)
 	}
 	cache := NewCache(o.Cache)
-	f := &Factory{options: o, cache: cache, keys: keys.NewRegistry(cache.now, o.Answers), turns: claims.NewTurns()}
+	f := &Factory{options: o, cache: cache, keys: keys.NewRegistry(cache.now, o.Answers, o.DeniedTargets), turns: claims.NewTurns()}
 	f.keys.OnFaultChange = f.issuerFault
 	return f
 }

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/egress"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
@@ -165,6 +166,8 @@ type oidcConfig struct {
 	AudienceValidation string
 	TTL                time.Duration
 	OnIssuerFault      func(issuer string)
+	Denied             *egress.Policy
+	Exchange           *k8swatch.TokenExchange
 }
 
 // oidcWorld is an OidcProvider with what it hangs on.
@@ -187,8 +190,8 @@ func newOIDCWorld(t testing.TB, p *testIDP, change func(*oidcConfig)) *oidcWorld
 	if change != nil {
 		change(cfg)
 	}
-	w := &oidcWorld{world: newWorldWith(t, Options{TokenCacheTTL: cfg.TTL, AudienceValidation: cfg.AudienceValidation, OnIssuerFault: cfg.OnIssuerFault}), idp: p}
-	v, err := w.factory.New(&k8swatch.Cluster{Auth: k8swatch.Auth{ValidateAgainst: v1.ValidateOidcProvider, OIDC: &cfg.OIDCProvider}}, nil)
+	w := &oidcWorld{world: newWorldWith(t, Options{TokenCacheTTL: cfg.TTL, AudienceValidation: cfg.AudienceValidation, OnIssuerFault: cfg.OnIssuerFault, DeniedTargets: cfg.Denied}), idp: p}
+	v, err := w.factory.New(&k8swatch.Cluster{Auth: k8swatch.Auth{ValidateAgainst: v1.ValidateOidcProvider, OIDC: &cfg.OIDCProvider, Exchange: cfg.Exchange}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func (f *Factory) newOIDC(config *k8swatch.OIDCProvider) (*oidcProvider, error) 
 	if config.Audience == "" {
 		return nil, errNoAudience
 	}
-	client, err := idp.NewClient(config.CertificateAuthority, f.options.Answers)
+	client, err := idp.NewClient(config.CertificateAuthority, f.options.Answers, f.options.DeniedTargets)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for the provider: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/egress"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
@@ -71,17 +72,18 @@ var (
 )
 
 // New makes a client for a compiled token_exchange (AUTH-15), which must not be
-// changed afterwards. answers limits what is read of the answers. now is the clock. onFaultChange, if not nil, is told that
-// Fault may have changed, and must not block. New asks nothing yet, and its errors
-// hold no secret.
-func New(c *k8swatch.TokenExchange, answers *boundedjson.Reader, now func() time.Time, onFaultChange func()) (*Client, error) {
+// changed afterwards. answers limits what is read of the answers, and no connection
+// leads to a denied target. now is the clock. onFaultChange, if not nil, is told
+// that Fault may have changed, and must not block. New asks nothing yet, and its
+// errors hold no secret.
+func New(c *k8swatch.TokenExchange, answers *boundedjson.Reader, denied *egress.Policy, now func() time.Time, onFaultChange func()) (*Client, error) {
 	if !idp.Address(c.TokenURL) {
 		return nil, errTokenURL // net/http would send user information as another client
 	}
 	if c.ClientID == "" {
 		return nil, errClientID
 	}
-	client, err := idp.NewClient(c.CertificateAuthority, answers)
+	client, err := idp.NewClient(c.CertificateAuthority, answers, denied)
 	if err != nil {
 		return nil, err
 	}

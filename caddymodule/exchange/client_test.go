@@ -301,7 +301,7 @@ func TestNew(t *testing.T) {
 		{"no client", k8swatch.TokenExchange{TokenURL: "https://idp.example.test/token"}, false},
 		{"no certificate", k8swatch.TokenExchange{TokenURL: "https://idp.example.test/token", ClientID: "c", CertificateAuthority: "hunter2"}, false},
 	} {
-		c, err := New(&tt.config, boundedjson.NewReader(1), time.Now, nil)
+		c, err := New(&tt.config, boundedjson.NewReader(1), nil, time.Now, nil)
 		if (err == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -316,7 +316,7 @@ func TestNew(t *testing.T) {
 
 func TestSecretsDoNotPrint(t *testing.T) {
 	config := k8swatch.TokenExchange{TokenURL: "https://idp.example.test/token?key=hunter2", ClientID: "proxy", ClientSecret: "hunter2"}
-	c, err := New(&config, boundedjson.NewReader(1), time.Now, nil)
+	c, err := New(&config, boundedjson.NewReader(1), nil, time.Now, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,7 @@ func (s *server) client(t testing.TB, change func(*k8swatch.TokenExchange)) *Cli
 	if change != nil {
 		change(&c)
 	}
-	client, err := New(&c, boundedjson.NewReader(1), time.Now, nil)
+	client, err := New(&c, boundedjson.NewReader(1), nil, time.Now, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

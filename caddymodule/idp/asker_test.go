@@ -58,7 +58,7 @@ func newWorldOf(t *testing.T, answers *boundedjson.Reader) *world {
 			rw.WriteHeader(http.StatusUnauthorized)
 		}
 	}))
-	client, err := NewClient(tlstest.CA(w.server), answers)
+	client, err := NewClient(tlstest.CA(w.server), answers, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +326,7 @@ func TestConnections(t *testing.T) {
 			server.EnableHTTP2 = h2
 			server.StartTLS()
 			defer server.Close()
-			client, err := NewClient(tlstest.CA(server), boundedjson.NewReader(1))
+			client, err := NewClient(tlstest.CA(server), boundedjson.NewReader(1), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

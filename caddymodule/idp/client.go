@@ -17,6 +17,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/egress"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/neterr"
 )
 
@@ -71,8 +72,8 @@ type Client struct {
 // request seen, by something the proxy admin may not think of), no
 // compression. ca is PEM, empty for the system roots; one that holds no
 // certificate is an error. answers limits what is read of the answers; all
-// clients of the process share it.
-func NewClient(ca string, answers *boundedjson.Reader) (*Client, error) {
+// clients of the process share it. No connection leads to a denied target.
+func NewClient(ca string, answers *boundedjson.Reader, denied *egress.Policy) (*Client, error) {
 	var roots *x509.CertPool
 	if ca != "" {
 		var err error
@@ -82,7 +83,7 @@ func NewClient(ca string, answers *boundedjson.Reader) (*Client, error) {
 	}
 	client := &http.Client{
 		Transport: &http.Transport{
-			DialContext:         (&net.Dialer{Timeout: ConnectLimit}).DialContext,
+			DialContext:         denied.Dialer(net.Dialer{Timeout: ConnectLimit}),
 			TLSClientConfig:     &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 			TLSHandshakeTimeout: ConnectLimit,
 			ForceAttemptHTTP2:   true,
@@ -220,6 +221,8 @@ func describe(err error) Fault {
 		return "it did not answer in time"
 	}
 	switch neterr.KindOf(err) {
+	case neterr.Denied:
+		return "it is at an address to which this proxy does not connect (denied_targets)"
 	case neterr.Resolve:
 		return "its name cannot be resolved"
 	case neterr.Certificate:

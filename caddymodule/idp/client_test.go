@@ -9,7 +9,7 @@ import (
 
 // No proxy of the environment sees a credential.
 func TestNoEnvironmentProxy(t *testing.T) {
-	c, err := NewClient("", boundedjson.NewReader(1))
+	c, err := NewClient("", boundedjson.NewReader(1), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

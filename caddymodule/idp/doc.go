@@ -10,7 +10,9 @@
 // # Threat model
 //
 //   - The author of a ProxyKubeApi names the provider. It is asked over https
-//     only, without redirects, proxies of the environment or cookies. Its answers
+//     only, without redirects, proxies of the environment or cookies, and at no
+//     denied target (package egress), whether the object names the address or the
+//     provider does. Its answers
 //     are bounded in bytes and time. A Fault has the proxy's own words: nothing that
 //     a provider wrote is in it.
 //   - The authors choose how many providers there are, and one process asks for all

@@ -12,6 +12,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/trust"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/egress"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
@@ -77,7 +78,7 @@ func (rt *Runtime) warnMisconfigured(key k8swatch.Key, tokenURL, code string) {
 }
 
 // newValidators makes the factory of the validators of a runtime.
-func (rt *Runtime) newValidators() *authn.Factory {
+func (rt *Runtime) newValidators(denied *egress.Policy) *authn.Factory {
 	p := rt.process
 	return authn.NewFactory(authn.Options{
 		Cache: authn.CacheOptions{
@@ -88,6 +89,7 @@ func (rt *Runtime) newValidators() *authn.Factory {
 			Source: func(ctx context.Context) string { return SourceOf(p.clientIP(ctx)) },
 		},
 		Answers:            p.answers,
+		DeniedTargets:      denied,
 		TokenCacheTTL:      rt.options.TokenCacheTTL,
 		AudienceValidation: rt.options.AudienceValidation,
 		OnIssuerFault:      rt.issuerChanged,

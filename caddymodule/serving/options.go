@@ -15,9 +15,12 @@ type Options struct {
 	Directory           string
 	Kubernetes          *HubOptions
 	Namespace           string
+	ClusterDomain       string
 	AllowedModes        []v1.UpstreamMode
 	AudienceValidation  string
 	ReferenceNamespaces []string
+	DeniedTargets       []string
+	RequireValidation   bool
 	UpstreamClientTTL   time.Duration
 	TokenCacheTTL       time.Duration
 	ProbeInterval       time.Duration

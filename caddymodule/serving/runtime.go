@@ -12,6 +12,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/trust"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/egress"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/admission"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/compile"
@@ -70,6 +71,10 @@ func newRuntime(p *Process, o Options) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("loading the ProxyKubeApi schema: %w", err)
 	}
+	denied, err := egress.Parse(o.DeniedTargets)
+	if err != nil {
+		return nil, fmt.Errorf("denied_targets: %w", err)
+	}
 	source, hub, err := newSource(o, p.logger)
 	if err != nil {
 		return nil, err
@@ -81,9 +86,12 @@ func newRuntime(p *Process, o Options) (*Runtime, error) {
 		hub:     hub,
 		compiler: compile.New(compile.Options{
 			Namespace:           o.Namespace,
+			ClusterDomain:       o.ClusterDomain,
 			AllowedModes:        o.AllowedModes,
 			AudienceValidation:  o.AudienceValidation,
 			ReferenceNamespaces: o.ReferenceNamespaces,
+			DeniedTargets:       denied,
+			RequireValidation:   o.RequireValidation,
 			Revalidate:          validator.Revalidate,
 		}),
 		carried:  make(map[k8swatch.Key]compile.Carried),
@@ -91,7 +99,7 @@ func newRuntime(p *Process, o Options) (*Runtime, error) {
 		logger:   p.logger,
 		pending:  newChangeSet(),
 	}
-	rt.validators = rt.newValidators()
+	rt.validators = rt.newValidators(denied)
 	rt.prober = trust.NewProber(o.ProbeInterval, p.logger, rt.statusChanged)
 	if err := rt.joinHub(); err != nil {
 		return nil, err

@@ -84,10 +84,9 @@ func (t *Trust) probeReach(ctx context.Context) k8swatch.Condition {
 			Reason: k8swatch.ReasonConnectFailed, Message: BadAddress}
 	}
 	var asked atomic.Bool
-	pair := upstream.New(upstream.Config{
-		Target: t.spec.Target, ServerName: t.spec.ServerName, RootCAs: t.spec.CA,
-		AskedForCertificate: func() { asked.Store(true) },
-	})
+	c := connection(t.spec)
+	c.AskedForCertificate = func() { asked.Store(true) }
+	pair := upstream.New(c)
 	defer pair.Retire()
 	return probe.Apiserver{Transport: pair, Base: base}.Reach(ctx, &asked)
 }

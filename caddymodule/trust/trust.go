@@ -137,11 +137,18 @@ func (t *Trust) takeReach(previous *Trust) {
 // Connect makes connections to the apiserver of a cluster that present a
 // certificate, nil for none. It connects on first use.
 func Connect(spec *k8swatch.Cluster, certificate *k8swatch.ClientCertificate) *upstream.Pair {
-	cfg := upstream.Config{Target: spec.Target, ServerName: spec.ServerName, RootCAs: spec.CA}
+	c := connection(spec)
 	if certificate != nil {
-		cfg.Certificate = &certificate.TLS
+		c.Certificate = &certificate.TLS
 	}
-	return upstream.New(cfg)
+	return upstream.New(c)
+}
+
+// connection is what all connections to the apiserver of a cluster have in common.
+func connection(spec *k8swatch.Cluster) upstream.Config {
+	return upstream.Config{
+		Target: spec.Target, ServerName: spec.ServerName, RootCAs: spec.CA, Dial: upstream.Direct(spec.DeniedTargets),
+	}
 }
 
 // Retire closes the connections that the next version of the cluster did not

@@ -22,6 +22,8 @@
 //     tenants. A Pair always verifies the certificate, follows no redirect,
 //     limits what it reads before the body, and turns a protocol switch that the
 //     client did not ask for into an error before anything is relayed (RELAY-4).
+//     Direct refuses the addresses to which the proxy admin lets no object lead
+//     (package egress).
 //   - A client may send trailers, which servers and gateways merge into headers
 //     in their own ways, after the identity was asserted. A Pair sends no
 //     trailers of requests (ID-7).

@@ -45,6 +45,8 @@ func classify(err error) Failure {
 		return Failure{Reason: "upstream_tls", Message: "the certificate of the cluster's apiserver cannot be verified"}
 	case neterr.Handshake:
 		return Failure{Reason: "upstream_tls", Message: "the TLS handshake with the cluster's apiserver failed"}
+	case neterr.Denied:
+		return Failure{Reason: "upstream_denied", Message: "the cluster's apiserver is at an address to which this proxy does not connect (denied_targets)"}
 	case neterr.Resolve:
 		return Failure{Reason: "upstream_unreachable", Message: "the address of the cluster's apiserver cannot be resolved"}
 	case neterr.Timeout:

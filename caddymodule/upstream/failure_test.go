@@ -9,6 +9,8 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/egress"
 )
 
 // SIG-3: a failure is told in our words, and only its detail may hold an address.
@@ -26,6 +28,7 @@ func TestDescribe(t *testing.T) {
 		"unknown authority":   {x509.UnknownAuthorityError{}, "upstream_tls", "cannot be verified", "x509.UnknownAuthorityError"},
 		"unknown name":        {&net.DNSError{Name: "up.example.test"}, "upstream_unreachable", "cannot be resolved", "*net.DNSError"},
 		"too slow":            {context.DeadlineExceeded, "upstream_timeout", "did not answer in time", "context.deadlineExceededError"},
+		"denied":              {&net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 6443}, Err: egress.ErrDenied}, "upstream_denied", "denied_targets", "10.0.0.1:6443"},
 		"no route":            {dial("no route"), "upstream_unreachable", "cannot be reached", "10.0.0.1:6443: no route"},
 		"a long error":        {dial(strings.Repeat("x", 1000)), "upstream_unreachable", "cannot be reached", "xxx"},
 		"what it sent is out": {fmt.Errorf("malformed HTTP response %q", "Bearer secret"), "upstream_failed", "the connection to the cluster's apiserver failed", "*errors.errorString"},

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/egress"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
@@ -47,14 +48,13 @@ const (
 // Dialer opens a connection, as net.Dialer.DialContext does.
 type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// Direct dials over the network of the proxy. Keep-alive notices a peer that is
-// gone on upgraded connections, which have no pings: after 30 s of silence,
-// within about 75 s.
-func Direct(ctx context.Context, network, addr string) (net.Conn, error) {
-	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+// Direct dials over the network of the proxy, but no denied target. Keep-alive
+// notices a peer that is gone on upgraded connections, which have no pings: after
+// 30 s of silence, within about 75 s.
+func Direct(denied *egress.Policy) Dialer {
+	return denied.Dialer(net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 3,
-	}}
-	return d.DialContext(ctx, network, addr)
+	}})
 }
 
 // Config is what a Pair is made from.
@@ -71,7 +71,7 @@ type Config struct {
 	// certificate and there is none to present.
 	AskedForCertificate func()
 	// Dial opens the connection under TLS, to Target.Address, within 5 s; nil is
-	// Direct.
+	// Direct without a denied target.
 	Dial Dialer
 }
 
@@ -269,7 +269,7 @@ var errNoTarget = errors.New("dialing: no address")
 func (p *Pair) dialer(c Config) Dialer {
 	dial := c.Dial
 	if dial == nil {
-		dial = Direct
+		dial = Direct(nil)
 	}
 	address := c.Target.Address
 	return func(ctx context.Context, network, _ string) (net.Conn, error) {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"net"
 	"syscall"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/egress"
 )
 
 // Kind is a kind of failure.
@@ -16,6 +18,8 @@ type Kind int
 const (
 	// Other is everything that has no kind of its own.
 	Other Kind = iota
+	// Denied: the proxy does not connect there (package egress).
+	Denied
 	// Certificate: the certificate of the server cannot be verified.
 	Certificate
 	// Handshake: the server does not speak TLS.
@@ -40,6 +44,8 @@ func KindOf(err error) Kind {
 		operation *net.OpError
 	)
 	switch {
+	case errors.Is(err, egress.ErrDenied):
+		return Denied
 	case isCertificate(err):
 		return Certificate
 	case isHandshake(err):

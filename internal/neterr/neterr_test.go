@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/egress"
 )
 
 func TestKindOf(t *testing.T) {
@@ -42,6 +44,7 @@ func TestKindOf(t *testing.T) {
 		"dialling too long":    {err: dial(os.ErrDeadlineExceeded), want: Timeout, timeout: true},
 		"refused":              {err: dial(os.NewSyscallError("connect", syscall.ECONNREFUSED)), want: Refused},
 		"alert of the server":  {err: &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}, want: RemoteAlert},
+		"denied target":        {err: dial(egress.ErrDenied), want: Denied},
 		"no route":             {err: dial(os.NewSyscallError("connect", syscall.EHOSTUNREACH)), want: Dial},
 		"reset while it reads": {err: &net.OpError{Op: "read", Err: syscall.ECONNRESET}, want: Other},
 	} {

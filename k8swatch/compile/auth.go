@@ -91,7 +91,7 @@ func (b *builder) compileAuthentication(hash string, config *v1.AuthConfig) comp
 	out.oidc, problems = b.compileProvider(config.OidcProvider)
 	out.problems = append(out.problems, problems...)
 	out.exchange, problems = tokenExchange(config)
-	out.problems = append(out.problems, problems...)
+	out.problems = slices.Concat(out.problems, problems, b.deniedProviders(config))
 	return out
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/egress"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/text"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/admission"
@@ -36,6 +37,13 @@ type Options struct {
 	// ReferenceNamespaces are the namespaces, besides its own, that an
 	// object's references may point to (API-4).
 	ReferenceNamespaces []string
+	// ClusterDomain is the DNS domain of the cluster whose Services objects name;
+	// empty is DefaultClusterDomain.
+	ClusterDomain string
+	// DeniedTargets are where no apiserver, issuer or token URL may lead.
+	DeniedTargets *egress.Policy
+	// RequireValidation refuses objects with disable_validation.
+	RequireValidation bool
 	// Revalidate runs the rules of admission on an object, which it must not
 	// change (API-3). Paths begin with "spec". Required.
 	Revalidate func(*v1.ProxyKubeApi) field.ErrorList
@@ -169,6 +177,7 @@ func (b *builder) build() *k8swatch.Cluster {
 		Exposed:       b.spec.ExposeViaDashboard,
 		Mode:          mode,
 		Target:        server.target,
+		DeniedTargets: b.options.DeniedTargets,
 		ServerName:    server.serverName,
 		CA:            ca.pool,
 		CAHash:        ca.hash,
@@ -193,7 +202,7 @@ func (b *builder) build() *k8swatch.Cluster {
 		// missed: nothing of it is carried over.
 		b.carried.frontProxy = frontProxyState{}
 	}
-	own := slices.Concat(server.problems, ca.problems, auth.problems, b.references(), b.unsupported(), b.sharedDefaultGroup())
+	own := slices.Concat(server.problems, ca.problems, auth.problems, b.references(), b.unsupported(), b.validationRequired(), b.sharedDefaultGroup())
 	c.Ready = readiness(b.problems(mode, slices.Concat(own, clientCert.problems), frontProxy.problems))
 	if c.Preparing {
 		// FrontProxy refuses client_cert as a whole, whatever is in it.

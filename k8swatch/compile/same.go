@@ -14,11 +14,11 @@ func sameCluster(a, b *k8swatch.Cluster) bool {
 	}
 	x, y := *a, *b
 	if x.FrontProxy != y.FrontProxy || x.ClientCert != y.ClientCert || (x.CA == nil) != (y.CA == nil) ||
-		!sameJWT(x.Auth.JWT, y.Auth.JWT) || x.Auth.OIDC != y.Auth.OIDC {
+		!sameJWT(x.Auth.JWT, y.Auth.JWT) || x.Auth.OIDC != y.Auth.OIDC || x.DeniedTargets != y.DeniedTargets {
 		return false
 	}
-	x.CA, x.FrontProxy, x.ClientCert, x.Auth.JWT, x.Auth.OIDC = nil, nil, nil, nil, nil
-	y.CA, y.FrontProxy, y.ClientCert, y.Auth.JWT, y.Auth.OIDC = nil, nil, nil, nil, nil
+	x.CA, x.FrontProxy, x.ClientCert, x.Auth.JWT, x.Auth.OIDC, x.DeniedTargets = nil, nil, nil, nil, nil, nil
+	y.CA, y.FrontProxy, y.ClientCert, y.Auth.JWT, y.Auth.OIDC, y.DeniedTargets = nil, nil, nil, nil, nil, nil
 	return reflect.DeepEqual(x, y)
 }
 

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/egress"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/internal/k8stest"
 )
@@ -33,6 +34,7 @@ func TestSameCluster(t *testing.T) {
 		"exchange":     func(c *k8swatch.Cluster) { c.Auth.Exchange = &k8swatch.TokenExchange{} },
 		"recompile at": func(c *k8swatch.Cluster) { c.RecompileAt = k8stest.Now },
 		"missing":      func(c *k8swatch.Cluster) { c.Missing = []k8swatch.Condition{{}} },
+		"denied":       func(c *k8swatch.Cluster) { c.DeniedTargets = new(egress.Policy) },
 	}
 	for name, change := range changes {
 		changed := *a
@@ -48,7 +50,7 @@ func TestSameCluster(t *testing.T) {
 
 // A field added to Cluster is compared, or this test says where to think of it.
 func TestSameClusterKnowsAllThatCannotBeCompared(t *testing.T) {
-	special := map[string]bool{"CA": true, "FrontProxy": true, "ClientCert": true, "Auth": true}
+	special := map[string]bool{"CA": true, "DeniedTargets": true, "FrontProxy": true, "ClientCert": true, "Auth": true}
 	for _, f := range reflect.VisibleFields(reflect.TypeOf(k8swatch.Cluster{})) {
 		switch f.Type.Kind() {
 		case reflect.Pointer, reflect.Interface, reflect.Func, reflect.Map, reflect.Chan:

@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -54,7 +55,9 @@ func (b *builder) serviceOrURL() endpoint {
 	s := b.spec.Service
 	switch {
 	case s.ExternalService != nil:
-		return externalEndpoint(s.ExternalService.URL)
+		p := externalEndpoint(s.ExternalService.URL)
+		p.problems = append(p.problems, b.deniedHost("spec.service.ExternalService.url", p.serverName)...)
+		return p
 	case s.KubernetesService != nil:
 		return b.kubernetesEndpoint(s.KubernetesService)
 	case s.Agent != nil:
@@ -110,22 +113,27 @@ func (b *builder) kubernetesEndpoint(ref *v1.KubernetesService) endpoint {
 	p.problems, p.stale = problems, stale
 	p.serverName = ref.Name + "." + namespace + ".svc"
 	if port != 0 {
-		p.target = serviceTarget(namespace, ref.Name, port)
+		p.target = b.serviceTarget(namespace, ref.Name, port)
+		dialled, _, _ := strings.Cut(p.target.Address, ":")
+		p.problems = append(p.problems, b.deniedHost(path, dialled, p.serverName)...)
 	}
 	return p
 }
 
-func serviceTarget(namespace, name string, port int32) k8swatch.Target {
+// serviceTarget dials the full DNS name of a Service, with the final dot: a
+// shorter name would be tried under each search domain of resolv.conf, and
+// kubernetes.default.svc.svc.cluster.local belongs to the namespace svc.
+func (b *builder) serviceTarget(namespace, name string, port int32) k8swatch.Target {
 	host := name + "." + namespace + ".svc"
-	address := net.JoinHostPort(host, strconv.Itoa(int(port)))
+	domain := cmp.Or(b.options.ClusterDomain, DefaultClusterDomain)
 	target := k8swatch.Target{
 		Kind:      k8swatch.TargetService,
 		Canonical: fmt.Sprintf("service:%s/%s:%d", namespace, name, port),
-		Address:   address,
+		Address:   net.JoinHostPort(host+"."+domain+".", strconv.Itoa(int(port))),
 		Host:      host,
 	}
 	if port != v1.DefaultServicePort {
-		target.Host = address
+		target.Host = net.JoinHostPort(host, strconv.Itoa(int(port)))
 	}
 	return target
 }

@@ -229,7 +229,8 @@ func TestServiceTargets(t *testing.T) { // API-6, CERT-2
 				t.Errorf("target %+v, want %s, %s", c.Target, test.canonical, test.host)
 			}
 			if test.reason == k8swatch.ReasonServing {
-				if want := test.ref.Name + ".team-a.svc"; c.ServerName != want || !strings.HasPrefix(c.Target.Address, want+":") {
+				// The final dot keeps resolv.conf's search domains out.
+				if want := test.ref.Name + ".team-a.svc"; c.ServerName != want || !strings.HasPrefix(c.Target.Address, want+".cluster.local.:") {
 					t.Errorf("ServerName %q, Address %q", c.ServerName, c.Target.Address)
 				}
 			}
@@ -247,6 +248,21 @@ func TestServiceInAnotherNamespace(t *testing.T) { // API-6
 	c := b.compile()
 	k8stest.WantReady(t, c, k8swatch.ReasonServing)
 	if c.Target.Canonical != "service:default/kubernetes:443" || c.ServerName != "kubernetes.default.svc" {
+		t.Errorf("target %+v, %s", c.Target, c.ServerName)
+	}
+}
+
+// The cluster's own DNS domain is dialled; the TLS server name and the Host header
+// stay as they are.
+func TestServiceInAnotherClusterDomain(t *testing.T) {
+	b := newBench(t, func(o *Options) { o.ClusterDomain = "k8s.example.com" })
+	b.store.Services[k8swatch.Key{Namespace: "team-a", Name: "api"}] = serviceOf("api", corev1.ServicePort{Port: 6443})
+	b.put(k8stest.Object(func(s *v1.ProxyKubeApiSpec) {
+		s.Service = v1.Service{KubernetesService: &v1.KubernetesService{Name: "api", Port: ptr.To(int32(6443))}}
+	}))
+	c := b.compile()
+	k8stest.WantReady(t, c, k8swatch.ReasonServing)
+	if c.Target.Address != "api.team-a.svc.k8s.example.com.:6443" || c.Target.Host != "api.team-a.svc:6443" || c.ServerName != "api.team-a.svc" {
 		t.Errorf("target %+v, %s", c.Target, c.ServerName)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/egress"
 )
 
 // Registry holds the key sets of all issuers in use (AUTH-5). Authenticators
@@ -27,6 +28,7 @@ type Registry struct {
 	now     func() time.Time
 	limit   time.Duration // for one read
 	answers *boundedjson.Reader
+	denied  *egress.Policy
 
 	mu   sync.Mutex
 	sets map[setID]*shared
@@ -54,12 +56,12 @@ func (r *Registry) owners(s *shared) []boundedjson.Owner {
 }
 
 // NewRegistry makes an empty registry. now is the clock, nil for time.Now; answers
-// limits what is read of the answers.
-func NewRegistry(now func() time.Time, answers *boundedjson.Reader) *Registry {
+// limits what is read of the answers, and no issuer is asked at a denied target.
+func NewRegistry(now func() time.Time, answers *boundedjson.Reader, denied *egress.Policy) *Registry {
 	if now == nil {
 		now = time.Now
 	}
-	return &Registry{now: now, limit: idp.AnswerLimit, answers: answers, sets: make(map[setID]*shared)}
+	return &Registry{now: now, limit: idp.AnswerLimit, answers: answers, denied: denied, sets: make(map[setID]*shared)}
 }
 
 // Acquire makes a handle of the key set of an issuer for an object, which ends with
@@ -71,7 +73,7 @@ func (r *Registry) Acquire(owner boundedjson.Owner, issuer, discoveryURL, ca str
 	s := r.sets[id]
 	if s == nil {
 		s = &shared{handles: make(map[boundedjson.Owner]int)}
-		client, err := idp.NewClient(ca, r.answers.For(func() []boundedjson.Owner { return r.owners(s) }))
+		client, err := idp.NewClient(ca, r.answers.For(func() []boundedjson.Owner { return r.owners(s) }), r.denied)
 		if err != nil {
 			return nil, err
 		}

@@ -53,7 +53,7 @@ func newWorld(t testing.TB, p *testIDP) *world {
 func newWorldAt(t testing.TB, issuer, ca string) *world {
 	t.Helper()
 	w := &world{clock: issuertest.NewClock(), verified: make(map[string]*Key)}
-	w.registry = NewRegistry(w.clock.Now, boundedjson.NewReader(1))
+	w.registry = NewRegistry(w.clock.Now, boundedjson.NewReader(1), nil)
 	w.Handle = w.acquire(t, issuer, "", ca)
 	t.Cleanup(w.registry.Close)
 	t.Cleanup(w.Close)

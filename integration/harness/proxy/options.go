@@ -19,6 +19,9 @@ type Options struct {
 	Hub string
 	// LeaderElection is a Lease or off; empty is the product's default.
 	LeaderElection string
+	// DeniedTargets are those of a proxy with a Hub: nil is none, since the servers
+	// of tests are on 127.0.0.1, and an empty list is the product's default.
+	DeniedTargets []string
 	// AllowedModes default to Passthrough and FrontProxy.
 	AllowedModes []string
 	// Settings are further lines of the global option proxyauth, Global of the
@@ -130,6 +133,11 @@ func (o *Options) caddyfile() string {
 			line(3, "leader_election %s", o.LeaderElection)
 		}
 		line(2, "}")
+		if o.DeniedTargets == nil {
+			line(2, "denied_targets none")
+		} else if len(o.DeniedTargets) > 0 {
+			line(2, "denied_targets %s", strings.Join(o.DeniedTargets, " "))
+		}
 	} else {
 		line(2, "directory %%{directory}")
 	}
