@@ -2,7 +2,6 @@ package request
 
 import (
 	"context"
-	"io"
 	"net/http"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/access"
@@ -30,8 +29,8 @@ type Decision struct {
 	// (CONF-1). The transport sends to no other.
 	Upstream any
 
-	// body is that of the answer, nil while there is none.
-	body io.Closer
+	// body is that of the answer, without a ReadCloser while there is none.
+	body answerBody
 	// subject names the caller among all callers of this process: the same name on
 	// two clusters may be two people. Without an identity it is the client's
 	// network.

@@ -53,7 +53,10 @@ func (d *Decision) Send(r *http.Request, metrics *serving.Metrics) (*http.Respon
 		return nil, refused
 	}
 	d.track(r, res)
-	d.body = res.Body
+	if d.body.ReadCloser = res.Body; res.StatusCode != http.StatusSwitchingProtocols {
+		d.body.client = r.Context()
+		res.Body = &d.body
+	}
 	return res, nil
 }
 

@@ -46,7 +46,11 @@ func (q *Request) Write(p []byte) (int, error) {
 	}
 	q.writing()
 	defer q.written()
-	return q.ResponseWriter.Write(p)
+	n, err := q.ResponseWriter.Write(p)
+	if q.isLost(err) {
+		return len(p), nil // the body of the answer ends now
+	}
+	return n, err
 }
 
 // ReadFrom sends a body, and the headers of a 200 before it.
@@ -105,12 +109,16 @@ func (q *Request) Finish() {
 		q.sent = true
 		q.commit(0)
 	}
-	if q.decision.body != nil {
-		_ = q.decision.body.Close()
+	body := &q.decision.body
+	if body.ReadCloser != nil {
+		_ = body.Close()
 	}
 	if q.entry != nil {
 		q.limitEnd()
 		q.entry.Leave()
+	}
+	if body.abandoned.Load() {
+		q.abandon()
 	}
 }
 

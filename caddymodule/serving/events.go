@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"maps"
 	"slices"
 	"sync"
 
@@ -21,6 +20,15 @@ const reasonRemoved = "Removed"
 // emit takes an event.
 type emit func(name string, data map[string]any)
 
+// standing is what holds at a moment.
+type standing struct {
+	// inForce says that a configuration is in force, clusters are those that it
+	// serves, nil before the first full list, and leads says that it leads.
+	inForce  bool
+	clusters map[k8swatch.Key]*Cluster
+	leads    bool
+}
+
 // Events tells the configuration in force when a cluster begins or ceases to be
 // served by this process, and when this process begins or ceases to lead.
 //
@@ -28,9 +36,7 @@ type emit func(name string, data map[string]any)
 // slow subscriber delays no request and no compilation, and nothing piles up for
 // it: of changes that undo each other meanwhile it hears nothing.
 type Events struct {
-	// state is what holds now: the clusters of the runtime in force, nil while
-	// there is none, and whether it leads.
-	state func() (clusters map[k8swatch.Key]*Cluster, leads bool)
+	now func() standing
 
 	mu sync.Mutex
 	// subscribers are the configurations that have come into force, the newest
@@ -48,8 +54,8 @@ type Events struct {
 	toldLeading bool
 }
 
-func newEvents(state func() (map[k8swatch.Key]*Cluster, bool)) *Events {
-	return &Events{state: state, changed: make(map[k8swatch.Key]struct{}), told: make(map[k8swatch.Key]bool)}
+func newEvents(now func() standing) *Events {
+	return &Events{now: now, changed: make(map[k8swatch.Key]struct{}), told: make(map[k8swatch.Key]bool)}
 }
 
 // Subscribe has emit called for each event, in place of the configuration before,
@@ -87,25 +93,30 @@ func (e *Events) run() {
 		if !all && len(changed) == 0 {
 			return
 		}
-		clusters, leads := e.state()
-		if clusters == nil {
-			continue // nothing is in force, and what is in force later says so
+		now := e.now()
+		if !now.inForce {
+			// A configuration that is loaded later hears of everything.
+			clear(e.told)
+			e.toldLeading = false
+			continue
 		}
-		if leads != e.toldLeading {
-			e.toldLeading = leads
-			to(EventLeader, map[string]any{"leading": leads})
+		if now.leads != e.toldLeading {
+			e.toldLeading = now.leads
+			to(EventLeader, map[string]any{"leading": now.leads})
+		}
+		if now.clusters == nil {
+			continue
 		}
 		if all {
-			changed = make(map[k8swatch.Key]struct{}, len(clusters))
-			for key := range maps.Keys(clusters) {
+			for key := range now.clusters {
 				changed[key] = struct{}{}
 			}
-			for key := range maps.Keys(e.told) {
+			for key := range e.told {
 				changed[key] = struct{}{}
 			}
 		}
 		for key := range changed {
-			e.tell(key, clusters[key], to)
+			e.tell(key, now.clusters[key], to)
 		}
 	}
 }

@@ -128,6 +128,19 @@ func TestEvents(t *testing.T) {
 	if got := append(first.get(), second.get()...); got != nil {
 		t.Errorf("heard after the end: %v", got)
 	}
+
+	// Nothing is in force for a while. What is loaded then hears of everything.
+	for _, ended := range []*Runtime{rt, next} {
+		p.takeOutOfForce(ended)
+	}
+	p.Events.look()
+	p.Events.settle(t)
+	p.Events.Subscribe(first.take)
+	next.TakeOver()
+	p.Events.settle(t)
+	if diff := cmp.Diff([]string{fmt.Sprintf(leads, true), ready}, first.get()); diff != "" {
+		t.Errorf("loaded anew: -want +got:\n%s", diff)
+	}
 }
 
 // A subscriber that takes its time holds up nothing, and hears in the end what

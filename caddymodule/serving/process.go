@@ -9,7 +9,6 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/access"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
 // Process is everything that this product has once a process. It outlives
@@ -67,14 +66,13 @@ func NewProcess(log *LiveLog, clientIP func(context.Context) string) *Process {
 	return p
 }
 
-// standing is what events tell of: the clusters in force, nil while there are
-// none, and whether this process leads.
-func (p *Process) standing() (clusters map[k8swatch.Key]*Cluster, leads bool) {
+// standing is what events tell of.
+func (p *Process) standing() standing {
 	rt := p.Current()
 	if rt == nil {
-		return nil, false
+		return standing{}
 	}
-	return rt.clusters(), rt.Leading()
+	return standing{inForce: true, clusters: rt.clusters(), leads: rt.Leading()}
 }
 
 // Acquire finds or makes the runtime of these options. It does no I/O. Each

@@ -215,6 +215,7 @@ func (rt *Runtime) end() {
 		before.pending.add()
 	}
 	p.updateLeadership()
+	p.Events.look()
 	if rt.cancel != nil {
 		rt.cancel()
 		rt.done.Wait()
