@@ -108,8 +108,8 @@ test-long: ## What needs longer; SHARD=2/3 is a third of it, test-long-<part> on
 	done
 
 .PHONY: $(addprefix test-long-,$(LONG))
-test-long-limits: build tools # floods of tokens and keys, for minutes
-	$(SUITES) -timeout 60m -tags long -run '^TestLong' ./suites/identity/...
+test-long-limits: build tools # floods of tokens and keys, slow downloads, for minutes
+	$(SUITES) -timeout 60m -tags long -run '^TestLong' ./suites/identity/... ./suites/hostile
 test-long-hub: build tools
 	$(SUITES) -timeout 60m -tags long -run '^TestLong' -skip Oldest ./suites/hub/... ./suites/lifecycle/...
 test-long-oldest: build tools # Kubernetes 1.29 as the hub, 1.28 behind the proxy

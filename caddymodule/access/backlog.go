@@ -46,6 +46,9 @@ const (
 	// idleAfter is how long an answer must have written nothing before it counts
 	// as one that has nothing to write.
 	idleAfter = 100 * time.Millisecond
+	// beginsWithin is how long an answer counts as active that has not begun. Most
+	// apiservers answer within milliseconds, and a watch begins at once.
+	beginsWithin = time.Second
 	// NoProgress is how long a write of an answer may take at all.
 	NoProgress = 2 * time.Minute
 
@@ -207,10 +210,10 @@ func (t *tenant) count(now time.Time) {
 }
 
 // active reports whether an answer holds bytes, or may do so soon: a write is
-// under way, or it has just begun.
+// under way, or its request was sent a moment ago.
 func (a *Entry) active(now time.Time) bool {
 	blocked, idle := a.since(now)
-	return blocked > 0 || idle < idleAfter && a.idle.Load() == a.admitted
+	return blocked > 0 || idle < beginsWithin && a.idle.Load() == a.admitted
 }
 
 // admit gives an answer its first place.

@@ -9,8 +9,12 @@ import (
 )
 
 // refusalTimeout is how long the proxy waits for a client to take an answer that
-// the proxy makes itself.
-const refusalTimeout = 10 * time.Second
+// the proxy makes itself, backlogTimeout the same for the refusal of a caller who
+// does not read.
+const (
+	refusalTimeout = 10 * time.Second
+	backlogTimeout = 2 * time.Second
+)
 
 // Enter has an accepted request take its place among those of its caller
 // (RELAY-7). A request that is decided again keeps its place.

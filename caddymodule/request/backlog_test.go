@@ -74,29 +74,37 @@ func get(t *testing.T, client net.Conn, path string) {
 }
 
 // RELAY-7: a client that does not take a refusal holds its connection for ten
-// seconds. One that takes it keeps the connection, which has no deadline then.
+// seconds, or for two when it already has answers that it does not read. One that
+// takes it keeps the connection, which has no deadline then.
 func TestRefusalDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := serve(t, func(q *Request) { _ = q.Refuse(unknownCluster) })
-		in := bufio.NewReader(client)
-		for range 2 {
-			get(t, client, "/")
-			time.Sleep(refusalTimeout - time.Second)
-			answer, err := http.ReadResponse(in, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if text, err := io.ReadAll(answer.Body); err != nil || answer.StatusCode != http.StatusNotFound || !strings.Contains(string(text), "Status") {
-				t.Fatalf("%d %q, %v", answer.StatusCode, text, err)
-			}
-			time.Sleep(2 * refusalTimeout)
-		}
-		get(t, client, "/")
-		time.Sleep(refusalTimeout + time.Second)
-		if n, err := in.Read(make([]byte, 1)); err == nil {
-			t.Errorf("%d bytes came after the deadline", n)
-		}
-	})
+	for _, tc := range []struct {
+		refused *Refusal
+		timeout time.Duration
+	}{{unknownCluster, refusalTimeout}, {backlogged, backlogTimeout}} {
+		t.Run(tc.refused.Audit, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := serve(t, func(q *Request) { _ = q.Refuse(tc.refused) })
+				in := bufio.NewReader(client)
+				for range 2 {
+					get(t, client, "/")
+					time.Sleep(tc.timeout - time.Second)
+					answer, err := http.ReadResponse(in, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if text, err := io.ReadAll(answer.Body); err != nil || answer.StatusCode != tc.refused.Code || !strings.Contains(string(text), "Status") {
+						t.Fatalf("%d %q, %v", answer.StatusCode, text, err)
+					}
+					time.Sleep(2 * tc.timeout)
+				}
+				get(t, client, "/")
+				time.Sleep(tc.timeout + time.Second)
+				if n, err := in.Read(make([]byte, 1)); err == nil {
+					t.Errorf("%d bytes came after the deadline", n)
+				}
+			})
+		})
+	}
 }
 
 // RELAY-7: what the server sends when the handler has returned is limited, too. A

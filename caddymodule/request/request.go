@@ -188,8 +188,12 @@ func (q *Request) Fail(err error) error {
 // no longer than refusalTimeout.
 func (q *Request) respond(refused *Refusal) error {
 	q.refusal = refused
+	timeout := refusalTimeout
+	if refused == backlogged {
+		timeout = backlogTimeout // such clients are known for not reading
+	}
 	deadline := http.NewResponseController(q.ResponseWriter)
-	limited := deadline.SetWriteDeadline(time.Now().Add(refusalTimeout)) == nil
+	limited := deadline.SetWriteDeadline(time.Now().Add(timeout)) == nil
 	err := refused.Write(q, q.r)
 	if err == nil && limited && q.r.ProtoMajor == 1 {
 		// The deadline must hold while the answer goes out, and not for the next

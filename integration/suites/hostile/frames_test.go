@@ -209,20 +209,24 @@ func codeOf(conn *rawclient.H2, request []rawclient.Field) (int, error) {
 var (
 	goroutineTotal = regexp.MustCompile(`goroutine profile: total (\d+)`)
 	heapInUse      = regexp.MustCompile(`# HeapAlloc = (\d+)`)
+	stackInUse     = regexp.MustCompile(`# Stack = (\d+)`)
 )
 
-// held is how many goroutines a proxy has, and how many bytes of heap after a
-// collection.
-func held(t *testing.T, px *proxy.Proxy) (goroutines, heap int) {
+// held is how many goroutines a proxy has, and how many bytes of heap and stacks
+// after a collection.
+func held(t *testing.T, px *proxy.Proxy) (goroutines, bytes int) {
 	t.Helper()
-	read := func(profile string, value *regexp.Regexp) int {
+	read := func(profile string) string {
 		code, text, err := px.AdminDo(t.Context(), http.MethodGet, "/debug/pprof/"+profile, nil)
 		if err != nil || code != http.StatusOK {
 			t.Fatalf("%d, %v", code, err)
 		}
-		found := value.FindStringSubmatch(text)
+		return text
+	}
+	number := func(of *regexp.Regexp, text string) int {
+		found := of.FindStringSubmatch(text)
 		if found == nil {
-			t.Fatalf("no %v in the profile", value)
+			t.Fatalf("no %v in the profile", of)
 		}
 		n, err := strconv.Atoi(found[1])
 		if err != nil {
@@ -230,5 +234,6 @@ func held(t *testing.T, px *proxy.Proxy) (goroutines, heap int) {
 		}
 		return n
 	}
-	return read("goroutine?debug=1", goroutineTotal), read("heap?gc=1&debug=1", heapInUse)
+	memory := read("heap?gc=1&debug=1")
+	return number(goroutineTotal, read("goroutine?debug=1")), number(heapInUse, memory) + number(stackInUse, memory)
 }

@@ -6,9 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/proxy"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/rawclient"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/rawserver"
 )
@@ -155,39 +153,4 @@ func TestID5BearerInOtherHeaders(t *testing.T) {
 			t.Error("the bearer is in the log")
 		}
 	})
-}
-
-// RELAY-7: callers who do not read hold a bounded amount, and no other caller
-// waits for them.
-func TestRELAY7CallersWhoDoNotRead(t *testing.T) {
-	px := startProxy(t, proxy.Options{}, nil)
-	up := shared.ups[fpH2]
-	up.Handle(rawserver.Big(3 << 19))
-	defer up.Handle(nil)
-	for _, connections := range []int{1, 4, 16} {
-		var open []*rawclient.H2
-		grown := growth(t, px, func() {
-			for range connections {
-				conn := rawclient.MustDialUnreadH2(t, px.Host, px.CA.Pool())
-				open = append(open, conn)
-				for range 250 {
-					if _, err := conn.Open(call{cluster: fpH2, path: "/api/big"}.asAlice().h2(px), true); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			time.Sleep(3 * time.Second)
-			began := time.Now()
-			if a := do(t, px, h1, call{cluster: fpH1, path: "/api"}.asAlice()); a.Code != 200 || time.Since(began) > 3*time.Second {
-				t.Errorf("another cluster: %d after %v", a.Code, time.Since(began))
-			}
-		})
-		t.Logf("%d connections with 250 requests each: %d MiB more", connections, grown>>20)
-		if grown > 192<<20 {
-			t.Errorf("%d connections hold %d MiB", connections, grown>>20)
-		}
-		for _, conn := range open {
-			conn.Close()
-		}
-	}
 }
