@@ -1,11 +1,10 @@
 package caddymodule
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
 
@@ -63,46 +61,30 @@ func writeCluster(t *testing.T, dir, name, url string) {
 	}
 }
 
-// openWatch opens a stream of a running cluster, as the transport does.
-func openWatch(t *testing.T, name string) *http.Response {
+// openStream begins a request to a running cluster, as the transport does. Its
+// context ends when the streams of the cluster end.
+func openStream(t *testing.T, name string) context.Context {
 	t.Helper()
 	c := process.Current().Snapshot().Clusters[k8swatch.Key{Namespace: "team-a", Name: name}]
 	if c == nil || c.Relay.Streams == nil {
 		t.Fatalf("no cluster %s is running", name)
 	}
-	r, w := io.Pipe()
-	t.Cleanup(func() { w.Close() })
-	res := &http.Response{StatusCode: http.StatusOK, ContentLength: -1, Header: http.Header{"Content-Type": {"application/json"}}, Body: r}
-	go func() {
-		for {
-			if _, err := io.WriteString(w, "{}\n"); err != nil {
-				return
-			}
-		}
-	}()
-	c.Relay.Streams.Track(res, upstream.StreamOptions{Kind: upstream.Watch})
-	return res
+	ctx, done := c.Relay.Streams.Begin(t.Context(), "")
+	t.Cleanup(done)
+	return ctx
 }
 
-func mustFlow(t *testing.T, res *http.Response) {
+func mustGoOn(t *testing.T, stream context.Context) {
 	t.Helper()
-	if _, err := io.CopyN(io.Discard, res.Body, 1<<10); err != nil {
-		t.Errorf("the stream ended: %v", err)
+	if stream.Err() != nil {
+		t.Errorf("the stream ended: %v", context.Cause(stream))
 	}
 }
 
-func mustEnd(t *testing.T, res *http.Response) {
+func mustEnd(t *testing.T, stream context.Context) {
 	t.Helper()
-	ended := make(chan error, 1)
-	go func() {
-		_, err := io.Copy(io.Discard, res.Body)
-		ended <- err
-	}()
 	select {
-	case err := <-ended:
-		if err != nil {
-			t.Errorf("the watch did not end cleanly: %v", err)
-		}
+	case <-stream.Done():
 	case <-time.After(20 * time.Second):
 		t.Error("the stream goes on")
 	}
@@ -120,8 +102,8 @@ func TestFailedReload(t *testing.T) {
 	defer busy.Close()
 	mustLoad(t, directoryOf(t, "a"), "127.0.0.1:0")
 	serving := process.Current()
-	before := openWatch(t, "a")
-	mustFlow(t, before)
+	before := openStream(t, "a")
+	mustGoOn(t, before)
 
 	other := directoryOf(t, "b")
 	// Caddy starts apps in random order.
@@ -133,9 +115,9 @@ func TestFailedReload(t *testing.T) {
 			t.Fatal("the runtime that serves is not the current one")
 		}
 	}
-	mustFlow(t, before)
-	after := openWatch(t, "a")
-	mustFlow(t, after)
+	mustGoOn(t, before)
+	after := openStream(t, "a")
+	mustGoOn(t, after)
 	if n := process.Runtimes(); n != 1 {
 		t.Errorf("%d runtimes are in use, want 1", n)
 	}

@@ -148,60 +148,46 @@ func TestBacklogQuietAnswersGiveWay(t *testing.T) {
 	})
 }
 
-// Answers that were quiet and are not read later count again.
-func TestBacklogCountsWhatBecomesUnread(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := NewBacklog()
-		var cuts atomic.Int64
-		var all []*Entry
-		for range 2 * maxPlaces {
-			var a *Entry
-			a, err := b.Enter(requestWith(t.Context()), "team-a", "mallory", func() { cuts.Add(1); go a.Leave() })
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, a)
-		}
-		for _, a := range all {
-			a.Writing()
-		}
-		time.Sleep(30 * time.Second)
-		if cuts.Load() != maxPlaces {
-			t.Errorf("%d answers were cut, want %d", cuts.Load(), maxPlaces)
-		}
-		for _, a := range all {
-			a.Leave()
-		}
-		wantEmpty(t, b)
-	})
-}
-
-// RELAY-7: quiet streams that all have something to write at once are bounded as
-// soon as it shows that their caller does not read.
+// RELAY-7: quiet answers of one caller that all begin to write, and are not read, are
+// bounded again: many at once as soon as it shows that the caller does not read.
 func TestBacklogBoundsStreamsThatWakeTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := NewBacklog()
-		var cuts atomic.Int64
-		var all []*Entry
-		for range 20 * maxPlaces {
-			var a *Entry
-			a, err := b.Enter(requestWith(t.Context()), "team-a", "mallory", func() { cuts.Add(1); go a.Leave() })
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, a)
-		}
-		for _, a := range all {
-			a.Writing()
-		}
-		time.Sleep(unreadAfter + 2*sweepContended)
-		if left := int64(len(all)) - cuts.Load(); left > maxPlaces {
-			t.Errorf("%d answers hold bytes", left)
-		}
-		for _, a := range all {
-			a.Leave()
-		}
-	})
+	for name, tt := range map[string]struct {
+		streams int
+		within  time.Duration
+	}{
+		"few":  {2 * maxPlaces, 30 * time.Second},
+		"many": {20 * maxPlaces, unreadAfter + 2*sweepContended},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := NewBacklog()
+				var cuts atomic.Int64
+				var all []*Entry
+				for range tt.streams {
+					var a *Entry
+					a, err := b.Enter(requestWith(t.Context()), "team-a", "mallory", func() { cuts.Add(1); go a.Leave() })
+					if err != nil {
+						t.Fatal(err)
+					}
+					all = append(all, a)
+				}
+				for _, a := range all {
+					a.Writing()
+				}
+				time.Sleep(tt.within)
+				if left := int64(len(all)) - cuts.Load(); left > maxPlaces {
+					t.Errorf("%d answers hold bytes", left)
+				}
+				if name == "few" && cuts.Load() != maxPlaces {
+					t.Errorf("%d answers were cut, want %d", cuts.Load(), maxPlaces)
+				}
+				for _, a := range all {
+					a.Leave()
+				}
+				wantEmpty(t, b)
+			})
+		})
+	}
 }
 
 // A request that waits ends with its context, and leaves nothing behind.

@@ -40,6 +40,21 @@ const startTimeout = 90 * time.Second
 // EtcdVariable names.
 func StartEtcd(ctx context.Context, dir string) (*Etcd, error) { return startEtcdIn(ctx, dir, nil) }
 
+// StartBase starts what several apiservers of a test can share: an etcd, which atEnd
+// is given the end of, and their authorities.
+func StartBase(ctx context.Context, dir string, atEnd func(stop func())) (*Etcd, *PKI, error) {
+	authorities, err := NewPKI()
+	if err != nil {
+		return nil, nil, err
+	}
+	etcd, err := StartEtcd(ctx, dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	atEnd(etcd.Stop)
+	return etcd, authorities, nil
+}
+
 func startEtcdIn(ctx context.Context, dir string, ns *process.Namespaces) (*Etcd, error) {
 	// A node's namespaces do not reach the etcd outside.
 	if url := os.Getenv(EtcdVariable); url != "" && ns == nil {

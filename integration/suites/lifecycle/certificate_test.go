@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -247,21 +246,9 @@ func refuses(t *testing.T, api *apiServer, pair *pki.KeyPair) {
 
 // askList sends a GET that must be answered with a list.
 func askList(ctx context.Context, client *http.Client, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	res, body, err := readAnswer(ctx, client, url)
 	if err != nil {
 		return err
-	}
-	req.Header.Set("Authorization", "Bearer "+token())
-	res, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		return fmt.Errorf("reading the answer: %w", err)
 	}
 	var list metav1.TypeMeta
 	if err := json.Unmarshal(body, &list); err != nil || res.StatusCode != http.StatusOK || list.Kind != "ConfigMapList" {

@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -108,20 +107,10 @@ func TestSTREAM1TruncatesNoAnswer(t *testing.T) {
 	url := px.URL + target("cluster-a", getPath)
 	var served atomic.Int64
 	l := startLoad(t, px, 16, func(ctx context.Context, client *http.Client, _ int) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		req.Header.Set("Authorization", "Bearer "+token())
-		res, err := client.Do(req)
-		if err != nil {
-			return err
-		}
-		defer res.Body.Close()
-		body, err := io.ReadAll(res.Body)
+		res, body, err := readAnswer(ctx, client, url)
 		switch {
 		case err != nil:
-			return fmt.Errorf("answered %s, but reading the body: %w", res.Status, err)
+			return err
 		case res.StatusCode == http.StatusOK && strings.Contains(string(body), `"t:alice"`):
 			served.Add(1)
 			return nil

@@ -205,24 +205,33 @@ func TestRequestWaitingForKeysDuringAChange(t *testing.T) {
 	}
 }
 
-// ask sends a GET that must be answered 200 as alice.
-func ask(ctx context.Context, client *http.Client, url string) error {
+// readAnswer sends a GET with the token of alice, and reads the answer to its end.
+func readAnswer(ctx context.Context, client *http.Client, url string) (*http.Response, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+token())
 	start := time.Now()
 	res, err := client.Do(req)
 	if err != nil {
-		return fmt.Errorf("after %s: %w", time.Since(start), err)
+		return nil, nil, fmt.Errorf("after %s: %w", time.Since(start), err)
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
 	if err != nil {
-		return fmt.Errorf("reading the answer: %w", err)
+		return nil, nil, fmt.Errorf("answered %s, but reading the body: %w", res.Status, err)
+	}
+	return res, body, nil
+}
+
+// ask sends a GET that must be answered 200 as alice.
+func ask(ctx context.Context, client *http.Client, url string) error {
+	res, body, err := readAnswer(ctx, client, url)
+	if err != nil {
+		return err
 	}
 	if res.StatusCode != http.StatusOK || !strings.Contains(string(body), "t:alice") {
 		return fmt.Errorf("answered %s: %s", res.Status, body)

@@ -124,12 +124,7 @@ func (w *world) startAPIServers(ctx context.Context, s *onceworld.Setup) error {
 		return err
 	}
 	s.AtEnd(w.webhook.stop)
-	etcd, err := kube.StartEtcd(ctx, s.Dir)
-	if err != nil {
-		return err
-	}
-	s.AtEnd(etcd.Stop)
-	pki, err := kube.NewPKI()
+	etcd, pki, err := kube.StartBase(ctx, s.Dir, s.AtEnd)
 	if err != nil {
 		return err
 	}

@@ -54,12 +54,7 @@ func newWorld(ctx context.Context, s *onceworld.Setup) (*world, error) {
 		return nil, err
 	}
 	s.AtEnd(w.idp.Stop)
-	etcd, err := kube.StartEtcd(ctx, s.Dir)
-	if err != nil {
-		return nil, err
-	}
-	s.AtEnd(etcd.Stop)
-	authorities, err := kube.NewPKI()
+	etcd, authorities, err := kube.StartBase(ctx, s.Dir, s.AtEnd)
 	if err != nil {
 		return nil, err
 	}

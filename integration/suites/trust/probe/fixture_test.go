@@ -50,14 +50,10 @@ func newWorld(ctx context.Context, s *onceworld.Setup) (*world, error) {
 		return nil, err
 	}
 	s.AtEnd(w.idp.Stop)
-	if w.pki, err = kube.NewPKI(); err != nil {
+	var etcd *kube.Etcd
+	if etcd, w.pki, err = kube.StartBase(ctx, s.Dir, s.AtEnd); err != nil {
 		return nil, err
 	}
-	etcd, err := kube.StartEtcd(ctx, s.Dir)
-	if err != nil {
-		return nil, err
-	}
-	s.AtEnd(etcd.Stop)
 	for _, a := range []struct {
 		to     **kube.APIServer
 		name   string
