@@ -41,7 +41,20 @@ func (q *Request) cut() {
 	}
 	// The only error is that of a writer without deadlines, which no server of
 	// Caddy has.
-	_ = http.NewResponseController(q.ResponseWriter).SetWriteDeadline(time.Now())
+	_ = http.NewResponseController(serverWriter(q.ResponseWriter)).SetWriteDeadline(time.Now())
+}
+
+// serverWriter is the writer of the server, under all that wrap it. Its deadline
+// may be set while another goroutine writes; Caddy's writers that limit how long a
+// client may be idle have one that may not.
+func serverWriter(w http.ResponseWriter) http.ResponseWriter {
+	for {
+		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return w
+		}
+		w = wrapper.Unwrap()
+	}
 }
 
 // limitEnd limits how long the server may take for what it sends when the handler

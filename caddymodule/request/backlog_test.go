@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -182,4 +183,33 @@ func TestCutOverHTTP1(t *testing.T) {
 			}
 		})
 	})
+}
+
+// deadlineWriter counts the deadlines that are set.
+type deadlineWriter struct {
+	http.ResponseWriter
+	set int
+}
+
+func (w *deadlineWriter) SetWriteDeadline(time.Time) error {
+	w.set++
+	return nil
+}
+
+// wrapper is one with a state of its own, which the handler changes as it writes.
+type wrapper struct{ deadlineWriter }
+
+func (w *wrapper) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// RELAY-7: an answer is cut while its handler writes, so at the writer of the
+// server and at none that wraps it.
+func TestCutLeavesWrappersAlone(t *testing.T) {
+	server := &deadlineWriter{ResponseWriter: httptest.NewRecorder()}
+	inner := &wrapper{deadlineWriter{ResponseWriter: server}}
+	outer := &wrapper{deadlineWriter{ResponseWriter: inner}}
+	q := New(outer, httptest.NewRequest("GET", "/", nil), configOf(clustersOf()), Name{}, "")
+	q.cut()
+	if server.set != 1 || inner.set != 0 || outer.set != 0 {
+		t.Errorf("deadlines set: %d of the server's writer, %d and %d of those around it", server.set, inner.set, outer.set)
+	}
 }
