@@ -26,6 +26,15 @@ const (
 	ns = "team-a"
 )
 
+// hostForm is a site whose every request is for the cluster prod.
+const hostForm = `https://127.0.0.1:%{port2} {
+	bind 127.0.0.1
+	tls %{cert} %{key}
+	proxyauth {
+		cluster team-a/prod
+	}
+}`
+
 // world is what the tests share.
 type world struct {
 	idp *oidc.Provider
@@ -72,7 +81,7 @@ func newWorld(ctx context.Context, s *onceworld.Setup) (*world, error) {
 		return nil, err
 	}
 	s.AtEnd(w.full.Stop)
-	if w.px, err = proxy.New(ctx, filepath.Join(s.Dir, "proxy"), proxy.Options{Manifests: w.manifests()}); err != nil {
+	if w.px, err = proxy.New(ctx, filepath.Join(s.Dir, "proxy"), proxy.Options{Manifests: w.manifests(), Sites: hostForm}); err != nil {
 		return nil, err
 	}
 	s.AtEndCheck(w.px.Close)

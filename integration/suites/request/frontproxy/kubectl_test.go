@@ -218,15 +218,3 @@ func TestHDR08SourceIPs(t *testing.T) {
 		}
 	}
 }
-
-// RELAY-4: kubectl follows the redirects of an apiserver, which know nothing of
-// the path form, and receives what it receives directly.
-func TestRELAY4KubectlFollowsRedirects(t *testing.T) {
-	w := get(t)
-	const schema = "/openapi/v3/apis/apps/v1?hash=0123"
-	direct := w.plain.Kubectl(t, "").MustRun(t, "get", "--raw", schema).Stdout
-	through := w.px.Kubectl(t, ns, "prod", w.idp.Token(oidc.Alice, nil)).MustRun(t, "get", "--raw", schema).Stdout
-	if through != direct || len(direct) < 100_000 {
-		t.Errorf("%d bytes through the proxy, %d bytes directly", len(through), len(direct))
-	}
-}
