@@ -87,6 +87,12 @@ acme-ca-root.pem: |
 		audience_validation {{ . }}
 {{- end }}
 		impersonation {{ .Values.impersonation }}
+{{- with .Values.deniedTargets }}
+		denied_targets {{ join " " . }}
+{{- end }}
+{{- if not .Values.disableValidation }}
+		disable_validation off
+{{- end }}
 {{- with .Values.referenceNamespaces }}
 		reference_namespaces {{ join " " . }}
 {{- end }}

@@ -183,7 +183,8 @@ func checkAdapted(t *testing.T, set string, adapted []byte) {
 		},
 		"every": {
 			"kubernetes": map[string]any{"leader_election": "front"}, "allowed_modes": []any{"Passthrough"},
-			"audience_validation": "warn", "impersonation": "deny", "public_url": "https://{name}.{namespace}.k8s.example.com",
+			"audience_validation": "warn", "impersonation": "deny", "disable_validation": "off",
+			"denied_targets": []any{"loopback", "link-local", "unspecified", "fd00:ec2::/32", "*.corp.example.com"}, "public_url": "https://{name}.{namespace}.k8s.example.com",
 			"probe_interval": "30s", "token_cache_ttl": "45s", "upstream_client_ttl": "5m0s",
 		},
 	}

@@ -27,6 +27,8 @@ func TestRefusedValues(t *testing.T) {
 		"unknown mode":               {[]string{"upstreamAuth.allowedModes={Passthrough,Frontproxy}"}, "/upstreamAuth/allowedModes"},
 		"unknown audience setting":   {[]string{"audienceValidation=on"}, "/audienceValidation"},
 		"unknown impersonation":      {[]string{"impersonation=allow"}, "/impersonation"},
+		"target of the Caddyfile":    {[]string{"deniedTargets={10.0.0.0/8 x}"}, "/deniedTargets"},
+		"validation in words":        {[]string{"disableValidation=off"}, "/disableValidation"},
 		"no replica":                 {[]string{"replicas=0"}, "/replicas"},
 		"root":                       {[]string{"runAsUser=0"}, "/runAsUser"},
 		"namespace with a space":     {[]string{"watchNamespaces={a b}"}, "/watchNamespaces"},
