@@ -57,7 +57,7 @@ type Cache struct {
 
 // refusal is a verdict that is remembered until some time.
 type refusal struct {
-	err   *Unauthenticated
+	err   error
 	until time.Time
 }
 

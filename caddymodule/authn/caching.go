@@ -157,9 +157,13 @@ func (c *caching) store(key *tokenDigest, result *Result, err error) error {
 	case errors.As(err, &seen):
 		return seen.Unauthenticated
 	case errors.As(err, &refused):
-		c.good.remove(key)
-		c.refused.add(key, refusal{refused, c.cache.now().Add(refusedFor)}, 0)
+		err = refused
+	case errors.Is(err, ErrSlow):
+	default:
+		return err
 	}
+	c.good.remove(key)
+	c.refused.add(key, refusal{err, c.cache.now().Add(refusedFor)}, 0)
 	return err
 }
 

@@ -73,6 +73,18 @@ func TestValidationHasTheCallersValues(t *testing.T) {
 	}
 }
 
+// AUTH-17: a token that met the bound of the expressions in time is remembered for
+// five seconds.
+func TestSlowExpressionsAreRemembered(t *testing.T) {
+	c := newTestCaching(10, nil)
+	for i := range 3 {
+		validated, _, err := ask(t, c, "token", bad(ErrSlow))
+		if validated != (i == 0) || err != error(ErrSlow) {
+			t.Errorf("%d: validated: %t, got %v", i, validated, err)
+		}
+	}
+}
+
 // A refusal at sight fills no cache.
 func TestRefusalAtSightIsNotRemembered(t *testing.T) {
 	c := newTestCaching(10, nil)

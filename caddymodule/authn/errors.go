@@ -86,6 +86,11 @@ func (e *ReviewFailure) Unwrap() error { return e.Err }
 // errBusy is for a token that waited for its turn until its time was over.
 var errBusy = &Unavailable{Fault: claims.ErrBusy.Error(), Limit: claims.ErrBusy.Error()}
 
+// ErrSlow is for a token over which the expressions of its cluster took too long. The
+// token may be a good one. Yet it is remembered for a moment, as a refused one is: it
+// would take the turn of others again (AUTH-17).
+var ErrSlow = &Unavailable{Fault: claims.ErrSlow.Error(), Limit: claims.ErrSlow.Error()}
+
 // verdict is the error of this package for one of the packages keys and claims,
 // of a token of this issuer.
 func verdict(issuer string, err error) error {
@@ -115,6 +120,8 @@ func verdict(issuer string, err error) error {
 		return errSignature
 	case claims.ErrBusy, keys.ErrBusy:
 		return errBusy
+	case claims.ErrSlow:
+		return ErrSlow
 	}
 	return errInternal
 }

@@ -51,7 +51,7 @@ func (f *Factory) newJWT(configured []k8swatch.JWT) (*jwtAuthenticators, error) 
 	return a, nil
 }
 
-func (f *Factory) newMember(j *k8swatch.JWT, turns *claims.Turns) (*jwtAuthenticator, error) {
+func (f *Factory) newMember(j *k8swatch.JWT, turns *claims.ClusterTurns) (*jwtAuthenticator, error) {
 	issuer := &j.Authenticator.Issuer
 	if len(issuer.Audiences) == 0 {
 		return nil, errNoAudience

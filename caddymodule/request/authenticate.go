@@ -69,6 +69,9 @@ func notAuthenticated(q *Request, d *Decision, err error) *Refusal {
 	if errors.As(err, &unreviewed) {
 		return ofReview(unreviewed)
 	}
+	if errors.Is(err, authn.ErrSlow) {
+		return unavailable("expressions_slow", authn.ErrSlow.Limit)
+	}
 	d.providerError = err
 	var unjudged *authn.Unavailable
 	if errors.As(err, &unjudged) && unjudged.Limit != "" {

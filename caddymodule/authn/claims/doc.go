@@ -8,9 +8,11 @@
 //     differently is refused: text that is not Unicode, half a surrogate pair, a
 //     name twice. ISS is never taken for iss.
 //   - The author of a ProxyKubeApi writes the expressions. Their work on a token is
-//     bounded: in their cost, in the payload that they are
-//     evaluated over, in how many tokens are evaluated at once, per cluster and in
-//     all (Turns), and in the size of the identity. An identity over the bounds is
-//     TooLarge as a whole; a part of it would be another identity (ID-2).
+//     bounded: in their cost, in time, in the payload that they are evaluated over, and
+//     in the size of the identity. An identity over the bounds is TooLarge as a whole; a
+//     part of it would be another identity (ID-2).
+//   - Clusters take turns by the time that their evaluations take (Turns). Any number of
+//     objects with costly expressions keep the tokens of another cluster waiting for one
+//     evaluation at most.
 //   - No URL that a token names is fetched (_claim_sources).
 package claims

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/traits"
@@ -17,7 +18,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/safecel"
 )
 
-// Why claims make no identity. All but ErrBusy are about the token.
+// Why claims make no identity. All but ErrBusy and ErrSlow are about the token.
 var (
 	ErrClaim            = errors.New("a claim is missing or has the wrong type")
 	ErrEmailNotVerified = errors.New("the e-mail address is not verified")
@@ -25,16 +26,25 @@ var (
 	ErrTooLarge         = errors.New("the token is too large for the expressions")
 	// ErrBusy says that the token waited for its turn until its time was over.
 	ErrBusy = errors.New("too many tokens wait to be validated")
+	// ErrSlow says that the expressions did not come to an end within evaluationLimit.
+	ErrSlow = errors.New("the expressions of this cluster take too long for this token")
 )
 
-// maxEvaluated bounds the payload that expressions are evaluated over.
-const maxEvaluated = 32 << 10
+const (
+	// maxEvaluated bounds the payload that expressions are evaluated over.
+	maxEvaluated = 32 << 10
+	// evaluationLimit bounds the evaluation of all expressions over one token, once it
+	// is its turn. What the expressions may cost (safecel.TokenBudget) takes a tenth of
+	// a second; this holds on a machine that is busy, and whatever the costs miss
+	// (AUTH-17).
+	evaluationLimit = time.Second
+)
 
 // Mapping makes an Identity of verified claims (AUTH-10, AUTH-11). It follows
 // kube-apiserver's structured authentication but for what the comment of package
 // authn lists.
 type Mapping struct {
-	turns    *Turns
+	turns    *ClusterTurns
 	mappings apiserver.ClaimMappings
 	mapper   authenticationcel.CELMapper
 	required []apiserver.ClaimValidationRule // those on a claim
@@ -45,7 +55,7 @@ type Mapping struct {
 
 // NewMapping makes the mapping of an authenticator that was validated and
 // compiled. turns are those of its cluster.
-func NewMapping(j *k8swatch.JWT, turns *Turns) *Mapping {
+func NewMapping(j *k8swatch.JWT, turns *ClusterTurns) *Mapping {
 	m := &Mapping{turns: turns, mappings: j.Authenticator.ClaimMappings, mapper: j.Mapper}
 	for _, rule := range j.Authenticator.ClaimValidationRules {
 		if rule.Claim != "" {
@@ -83,11 +93,19 @@ func (m *Mapping) Identity(ctx context.Context, c Claims, bytes int) (*identity.
 		}
 		defer done()
 	}
-	id, err := m.identity(ctx, c)
-	if err != nil && ctx.Err() != nil {
-		return nil, ErrBusy // an evaluation that was broken off is no verdict on the token
+	limited, cancel := context.WithTimeout(ctx, evaluationLimit)
+	defer cancel()
+	id, err := m.identity(limited, c)
+	switch {
+	case err == nil:
+		return id, nil
+	// An evaluation that was broken off is no verdict on the token.
+	case ctx.Err() != nil:
+		return nil, ErrBusy
+	case limited.Err() != nil:
+		return nil, ErrSlow
 	}
-	return id, err
+	return nil, err
 }
 
 func (m *Mapping) identity(ctx context.Context, c Claims) (*identity.Identity, error) {

@@ -2,7 +2,6 @@ package claims
 
 import (
 	"context"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,39 +9,147 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver"
 )
 
+// takeWithin takes a turn within a second.
+func takeWithin(t *testing.T, turns *ClusterTurns) (func(), error) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	return turns.take(ctx)
+}
+
 // A cluster takes half of the turns of all, and gives them back.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := NewTurns()
+		all := &Turns{total: 4}
 		hostile, other := all.ForCluster(), all.ForCluster()
-		take := func(turns *Turns) (func(), error) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			return turns.take(ctx)
-		}
 		var taken []func()
-		done, err := take(hostile)
-		for ; err == nil; done, err = take(hostile) {
+		done, err := takeWithin(t, hostile)
+		for ; err == nil; done, err = takeWithin(t, hostile) {
 			taken = append(taken, done)
 		}
-		processors := runtime.GOMAXPROCS(0)
-		if want := max(1, processors/2); err != ErrBusy || len(taken) != want {
-			t.Errorf("%d turns, want %d; then %v", len(taken), want, err)
+		if err != ErrBusy || len(taken) != 2 {
+			t.Errorf("%d turns, want 2; then %v", len(taken), err)
 		}
-		if processors > 1 {
-			done, err := take(other)
-			if err != nil {
-				t.Fatalf("the turns of another cluster: %v", err)
-			}
-			done()
+		if done, err = takeWithin(t, other); err != nil {
+			t.Fatalf("the turns of another cluster: %v", err)
 		}
+		done()
 		for _, done := range taken {
 			done()
 		}
-		if done, err = take(hostile); err != nil {
+		if done, err = takeWithin(t, hostile); err != nil {
 			t.Fatalf("after they were given back: %v", err)
 		}
 		done()
+		if len(all.waiting)+len(hostile.tokens)+all.running+all.dear+hostile.running != 0 {
+			t.Errorf("something is left: %+v, %+v", all, hostile)
+		}
+	})
+}
+
+// AUTH-17: whatever the number of clusters with dear evaluations, one turn is left to
+// the others, and a token of a cluster that used little waits for none of theirs.
+func TestDearEvaluationsDelayNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := &Turns{total: 2}
+		evaluate := func(ctx context.Context, c *ClusterTurns, d time.Duration) {
+			if done, err := c.take(ctx); err == nil {
+				time.Sleep(d)
+				done()
+			}
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer time.Sleep(time.Second) // until all have ended
+		defer stop()
+		for range 50 {
+			hostile := all.ForCluster()
+			go func() {
+				for ctx.Err() == nil {
+					evaluate(ctx, hostile, 100*time.Millisecond)
+				}
+			}()
+		}
+		time.Sleep(10 * time.Second) // they are known as dear
+		victim := all.ForCluster()
+		for range 100 {
+			began := time.Now()
+			evaluate(t.Context(), victim, time.Millisecond)
+			if took := time.Since(began); took > 2*time.Millisecond {
+				t.Fatalf("a token took %v", took)
+			}
+			time.Sleep(7 * time.Millisecond)
+		}
+	})
+}
+
+// AUTH-17: clusters take turns by the time that they use. Evaluations that just miss
+// to be dear do not keep a token waiting for those of each cluster.
+func TestTurnsGoByTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := &Turns{total: 2}
+		used := make([]time.Duration, 40)
+		ctx, stop := context.WithCancel(t.Context())
+		defer time.Sleep(time.Second) // until all have ended
+		defer stop()
+		for i := range used {
+			hostile, d := all.ForCluster(), time.Duration(1+i%2*18)*time.Millisecond
+			go func() {
+				for {
+					done, err := hostile.take(ctx)
+					if err != nil {
+						return
+					}
+					time.Sleep(d)
+					done()
+					used[i] += d
+				}
+			}()
+		}
+		time.Sleep(20 * time.Second)
+		victim := all.ForCluster()
+		for range 100 {
+			began := time.Now()
+			done, err := victim.take(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if waited := time.Since(began); waited > 2*dearAfter {
+				t.Fatalf("a token waited for %v", waited)
+			}
+			time.Sleep(time.Millisecond)
+			done()
+			time.Sleep(100 * time.Millisecond)
+		}
+		stop()
+		time.Sleep(time.Second)
+		for i := 1; i < len(used); i += 2 {
+			if cheap, dear := used[i-1], used[i]; dear > 2*cheap || cheap > 2*dear {
+				t.Errorf("clusters with evaluations of 1 and 19 ms used %v and %v", cheap, dear)
+			}
+		}
+	})
+}
+
+// A cluster has no more turns after a pause than without one.
+func TestPauseSavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := &Turns{total: 2}
+		busy, idle := all.ForCluster(), all.ForCluster()
+		for range 100 {
+			done, err := takeWithin(t, busy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Millisecond)
+			done()
+		}
+		done, err := takeWithin(t, idle)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done()
+		if idle.used < 99*time.Millisecond {
+			t.Errorf("a cluster that comes anew counts as having used %v", idle.used)
+		}
 	})
 }
 

@@ -1,0 +1,46 @@
+package claims
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/cel-go/common/types/traits"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+)
+
+// slowMapper takes as long as it is let.
+type slowMapper struct{ authenticationcel.ClaimsMapper }
+
+func (slowMapper) EvalClaimMapping(ctx context.Context, _ traits.Mapper) (authenticationcel.EvaluationResult, error) {
+	<-ctx.Done()
+	return authenticationcel.EvaluationResult{}, ctx.Err()
+}
+
+// AUTH-17: the expressions over one token end after a second, and the turn with them.
+func TestEvaluationIsBoundedInTime(t *testing.T) {
+	m := compile(t, apiserver.JWTAuthenticator{ClaimMappings: apiserver.ClaimMappings{Username: claim("sub", ""), Groups: expression("claims.groups")}})
+	m.mapper.Groups = slowMapper{}
+	c, err := Parse([]byte(`{"sub":"alice"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		m.turns = (&Turns{total: 2}).ForCluster()
+		began := time.Now()
+		if _, err := m.Identity(t.Context(), c, 0); err != ErrSlow || time.Since(began) != evaluationLimit {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		// A caller's own end is no verdict on the expressions.
+		ctx, cancel := context.WithTimeout(t.Context(), evaluationLimit/2)
+		defer cancel()
+		if _, err := m.Identity(ctx, c, 0); err != ErrBusy {
+			t.Errorf("got %v", err)
+		}
+		if m.turns.running != 0 {
+			t.Error("a turn was not given back")
+		}
+	})
+}
