@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -38,8 +37,8 @@ type Apiserver struct {
 	// Transport is the connection. For all questions but Reach it is that of the
 	// relay.
 	Transport http.RoundTripper
-	// Base is the address with its path base.
-	Base *url.URL
+	// Base is the https URL with the path base, without a trailing slash.
+	Base string
 	// Answers limits what is read of the answers.
 	Answers *boundedjson.Reader
 }
@@ -92,9 +91,8 @@ func (s Apiserver) reviewRequest(ctx context.Context, agent string) (*http.Reque
 
 // request makes a request of the proxy's own, without a credential.
 func (s Apiserver) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
-	// Not JoinPath, which would clean a path base that the relay does not change.
-	target := s.Base.Scheme + "://" + s.Base.Host + strings.TrimSuffix(s.Base.EscapedPath(), "/") + path
-	req, err := http.NewRequestWithContext(ctx, method, target, body)
+	// Not JoinPath, which would clean a path base that requests keep.
+	req, err := http.NewRequestWithContext(ctx, method, s.Base+path, body)
 	if err != nil {
 		return nil, fmt.Errorf("making the request: %w", err)
 	}

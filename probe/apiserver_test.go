@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -24,21 +23,17 @@ import (
 var settings = identity.Settings{UserPrefix: "t:", GroupPrefix: "g:"}
 
 // server serves handler and returns its base URL with a path base.
-func server(t *testing.T, handler http.HandlerFunc) *url.URL {
+func server(t *testing.T, handler http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewServer(handler)
 	t.Cleanup(s.Close)
-	u, err := url.Parse(s.URL + "/k8s/c-1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u
+	return s.URL + "/k8s/c-1"
 }
 
 // transport keeps no connection, so that a test's server can close.
 func transport() http.RoundTripper { return &http.Transport{DisableKeepAlives: true} }
 
-func at(rt http.RoundTripper, base *url.URL) Apiserver {
+func at(rt http.RoundTripper, base string) Apiserver {
 	return Apiserver{Transport: rt, Base: base, Answers: boundedjson.NewReader(1)}
 }
 
@@ -79,10 +74,7 @@ var (
 )
 
 func TestTransportFaults(t *testing.T) {
-	gone, err := url.Parse("http://127.0.0.1:1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	gone := "http://127.0.0.1:1"
 	v := at(transport(), gone).CheckTrust(t.Context(), settings)
 	if v.Trust != v1.TrustUnknown || !strings.Contains(v.Message, "refused") {
 		t.Errorf("verdict %+v", v)

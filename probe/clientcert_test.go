@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"unicode"
@@ -87,7 +86,7 @@ func TestCheckClientCert(t *testing.T) {
 			checkCertMessage(t, v)
 		})
 	}
-	gone := &url.URL{Scheme: "http", Host: "127.0.0.1:1"}
+	gone := "http://127.0.0.1:1"
 	if v := at(transport(), gone).CheckClientCert(t.Context()); v.Seen != SeenUnknown || !strings.Contains(v.Message, "refused") {
 		t.Errorf("no server: %+v", v)
 	}

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,7 +17,7 @@ import (
 )
 
 // tlsServer serves handler over TLS, HTTP/2 included.
-func tlsServer(t *testing.T, handler http.HandlerFunc, change func(*tls.Config)) (*url.URL, *x509.CertPool) {
+func tlsServer(t *testing.T, handler http.HandlerFunc, change func(*tls.Config)) (string, *x509.CertPool) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(handler)
 	s.EnableHTTP2 = true
@@ -29,17 +28,13 @@ func tlsServer(t *testing.T, handler http.HandlerFunc, change func(*tls.Config))
 	s.Config.ErrorLog = nil
 	s.StartTLS()
 	t.Cleanup(s.Close)
-	base, err := url.Parse(s.URL + "/k8s/c-1")
-	if err != nil {
-		t.Fatal(err)
-	}
 	pool := x509.NewCertPool()
 	pool.AddCert(s.Certificate())
-	return base, pool
+	return s.URL + "/k8s/c-1", pool
 }
 
 // listener hands each connection to serve.
-func listener(t *testing.T, serve func(net.Conn)) *url.URL {
+func listener(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -55,7 +50,7 @@ func listener(t *testing.T, serve func(net.Conn)) *url.URL {
 			go serve(c)
 		}
 	}()
-	return &url.URL{Scheme: "https", Host: l.Addr().String()}
+	return "https://" + l.Addr().String()
 }
 
 // REC-6: each reason of Reachable, over HTTP/1.1 and HTTP/2.
@@ -134,10 +129,10 @@ func endless(w http.ResponseWriter, r *http.Request) {
 // What is not even TLS, and what is not even there.
 func TestReachWithoutTLS(t *testing.T) {
 	tests := map[string]struct {
-		base            *url.URL
+		base            string
 		reason, message string
 	}{
-		"no server": {&url.URL{Scheme: "https", Host: "127.0.0.1:1"}, k8swatch.ReasonConnectFailed, "the connection was refused"},
+		"no server": {"https://127.0.0.1:1", k8swatch.ReasonConnectFailed, "the connection was refused"},
 		"plain HTTP": {listener(t, func(c net.Conn) {
 			c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
 			c.Close()
@@ -163,7 +158,7 @@ func TestReachWithoutAName(t *testing.T) {
 	rt := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "apiserver.invalid", Server: "127.0.0.1:53", IsNotFound: true}}
 	}}
-	base := &url.URL{Scheme: "https", Host: "apiserver.invalid"}
+	base := "https://apiserver.invalid"
 	checkReach(t, at(rt, base).Reach(t.Context(), new(atomic.Bool)), k8swatch.ReasonConnectFailed, "cannot be resolved")
 }
 

@@ -1,7 +1,6 @@
 package authn
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -100,15 +99,10 @@ func (f *Factory) New(c *k8swatch.Cluster, review Reviewer) (Validator, error) {
 	return newCaching(v, f.cache), nil
 }
 
-var errNoReviewer = errors.New("the apiserver cannot be asked: its address is not one")
-
 // newValidator makes what validates a token, the caller's or an exchanged one.
 func (f *Factory) newValidator(a *k8swatch.Auth, review Reviewer) (Validator, error) {
 	switch a.ValidateAgainst {
 	case v1.ValidateKubernetes:
-		if review == nil {
-			return nil, errNoReviewer
-		}
 		return f.newKubernetes(review), nil
 	case v1.ValidateOidcProvider:
 		return f.newOIDC(a.OIDC)

@@ -33,7 +33,6 @@ func TestNewChoosesTheValidator(t *testing.T) {
 		{name: "JwtAuthenticators", auth: k8swatch.Auth{ValidateAgainst: v1.ValidateJwtAuthenticators, JWT: []k8swatch.JWT{compile(t, p.authenticator())}}},
 		{name: "OidcProvider", auth: k8swatch.Auth{ValidateAgainst: v1.ValidateOidcProvider, OIDC: &oidc}},
 		{name: "Kubernetes", auth: k8swatch.Auth{ValidateAgainst: v1.ValidateKubernetes}, review: review, asksApiserver: true},
-		{name: "Kubernetes that cannot be asked", auth: k8swatch.Auth{ValidateAgainst: v1.ValidateKubernetes}, fails: true},
 		{name: "a kind of the future", auth: k8swatch.Auth{ValidateAgainst: "Future"}, fails: true},
 	} {
 		for _, e := range []*k8swatch.TokenExchange{nil, exchange, {ClientID: "without a URL"}} {

@@ -11,10 +11,8 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/trust"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/egress"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
-	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
 
 // Auth says who sends the requests of a cluster.
@@ -110,22 +108,13 @@ func (rt *Runtime) setValidator(c *Cluster, old Auth) error {
 	if c.Spec.Auth.DisableValidation {
 		return nil
 	}
-	validator, err := rt.validators.New(c.Spec, reviewer(c, rt.answersFor(c.Spec)))
+	// The apiserver is asked over the connections of requests (AUTH-8).
+	validator, err := rt.validators.New(c.Spec, trust.Apiserver(c.Spec, c.Relay.Pair, rt.answersFor(c.Spec)).Review)
 	if err != nil {
 		return err
 	}
 	c.Auth.Validator = validator
 	return nil
-}
-
-// reviewer asks the cluster's apiserver about tokens, over the connections of the
-// relay (AUTH-8). It is nil for an address that is not one.
-func reviewer(c *Cluster, answers *boundedjson.Reader) authn.Reviewer {
-	base, ok := trust.Address(c.Spec)
-	if !ok {
-		return nil
-	}
-	return probe.Apiserver{Transport: c.Relay.Pair, Base: base, Answers: answers}.Review
 }
 
 // requestDrain is how long validators outlive the snapshot that they were

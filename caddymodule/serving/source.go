@@ -2,11 +2,9 @@ package serving
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"go.uber.org/zap"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/source/directory"
@@ -24,7 +22,7 @@ func newSource(o Options, logger *zap.Logger) (k8swatch.Source, *hub, error) {
 	if err != nil {
 		// Not an error yet: a configuration can be checked elsewhere than
 		// where it is to run.
-		return absentHub{err}, nil, nil
+		return absentHub{new(directory.Source), err}, nil, nil
 	}
 	source, err := hubsource.New(hubsource.Options{
 		Config:              config,
@@ -41,16 +39,11 @@ func newSource(o Options, logger *zap.Logger) (k8swatch.Source, *hub, error) {
 }
 
 // absentHub is the source of a process that has not been told where its hub is:
-// it cannot start.
-type absentHub struct{ err error }
-
-var errNoHub = errors.New("there is no hub")
-
-func (absentHub) Keys() []k8swatch.Key                             { return nil }
-func (absentHub) Object(k8swatch.Key) *k8swatch.Object             { return nil }
-func (absentHub) Secret(_, _ string) (*corev1.Secret, error)       { return nil, errNoHub }
-func (absentHub) ConfigMap(_, _ string) (*corev1.ConfigMap, error) { return nil, errNoHub }
-func (absentHub) Service(_, _ string) (*corev1.Service, error)     { return nil, errNoHub }
+// it has nothing, and cannot start.
+type absentHub struct {
+	k8swatch.Store
+	err error
+}
 
 // Run fails.
 func (a absentHub) Run(context.Context, func(...k8swatch.Change)) error { return a.err }

@@ -26,11 +26,11 @@ func guardOf(t *Trust) guard {
 	case frontProxy && t.gateIsCurrent():
 		return probedGate[frontProxyVerdict]{t.frontProxy, t.probe}
 	case !frontProxy && t.spec.ClientCert == nil:
-		return alwaysOpen{}
+		return alwaysOpen
 	case !frontProxy && t.presentsClientCert():
 		return probedGate[clientCertVerdict]{t.clientCert, t.probeClientCert}
 	}
-	return alwaysClosed{}
+	return alwaysClosed
 }
 
 // probedGate is a gate with the probe that opens it.
@@ -43,19 +43,18 @@ func (g probedGate[V]) Check(ctx context.Context) error { return g.Gate.Check(ct
 
 func (g probedGate[V]) Reprobe() { g.Gate.Reprobe(g.ask) }
 
-// alwaysOpen lets every request pass: the proxy presents no certificate.
-type alwaysOpen struct{}
+// fixedGuard is the guard of a cluster that nothing is asked about.
+type fixedGuard bool
 
-func (alwaysOpen) Open() bool                  { return true }
-func (alwaysOpen) Refused() bool               { return false }
-func (alwaysOpen) Check(context.Context) error { return nil }
-func (alwaysOpen) Reprobe()                    {}
+const (
+	// alwaysOpen lets every request pass: the proxy presents no certificate.
+	alwaysOpen fixedGuard = true
+	// alwaysClosed lets no request pass: the cluster is disabled, or lacks the
+	// certificate that its requests have to present.
+	alwaysClosed fixedGuard = false
+)
 
-// alwaysClosed lets no request pass: the cluster is disabled, or lacks the
-// certificate that its requests have to present.
-type alwaysClosed struct{}
-
-func (alwaysClosed) Open() bool                  { return false }
-func (alwaysClosed) Refused() bool               { return false }
-func (alwaysClosed) Check(context.Context) error { return nil }
-func (alwaysClosed) Reprobe()                    {}
+func (g fixedGuard) Open() bool                { return bool(g) }
+func (fixedGuard) Refused() bool               { return false }
+func (fixedGuard) Check(context.Context) error { return nil }
+func (fixedGuard) Reprobe()                    {}

@@ -2,22 +2,19 @@ package trust
 
 import (
 	"context"
-	"net/url"
 	"sync/atomic"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/upstream"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
 
-// BadAddress says that the URL of an apiserver is of no use.
-const BadAddress = "the address of the apiserver cannot be parsed"
-
-// Address is the URL of a cluster's apiserver, with its path base.
-func Address(spec *k8swatch.Cluster) (*url.URL, bool) {
-	base, err := url.Parse("https://" + spec.Target.Host + spec.Target.BasePath)
-	return base, err == nil
+// Apiserver is the apiserver of a cluster, to be asked over these connections.
+// answers limits what is read of its answers.
+func Apiserver(spec *k8swatch.Cluster, over *upstream.Pair, answers *boundedjson.Reader) probe.Apiserver {
+	return probe.Apiserver{Transport: over, Base: "https://" + spec.Target.Host + spec.Target.BasePath, Answers: answers}
 }
 
 // probeScope is what a probe is about: its verdicts hold while none of it changes.
@@ -46,14 +43,10 @@ func (t *Trust) probe(ctx context.Context) frontProxyVerdict {
 	if t.probePair != nil {
 		over = t.probePair
 	}
-	base, ok := Address(t.spec)
-	if !ok {
-		return frontProxyVerdict{Trust: v1.TrustUnknown, Message: BadAddress}
-	}
 	if over == nil {
 		return frontProxyVerdict{Trust: v1.TrustUnknown, Message: "there is no certificate to present"}
 	}
-	v := probe.Apiserver{Transport: over, Base: base, Answers: t.answers}.CheckTrust(ctx, t.settings)
+	v := Apiserver(t.spec, over, t.answers).CheckTrust(ctx, t.settings)
 	if v.Effect() != probe.Inconclusive {
 		over.MarkProbed()
 	}
@@ -64,11 +57,7 @@ func (t *Trust) probe(ctx context.Context) frontProxyVerdict {
 // asks over the connections of requests: what a certificate means is decided for
 // a connection, and these present no other certificate.
 func (t *Trust) probeClientCert(ctx context.Context) clientCertVerdict {
-	base, ok := Address(t.spec)
-	if !ok {
-		return clientCertVerdict{Seen: probe.SeenUnknown, Message: BadAddress}
-	}
-	v := probe.Apiserver{Transport: t.requestPair, Base: base, Answers: t.answers}.CheckClientCert(ctx)
+	v := Apiserver(t.spec, t.requestPair, t.answers).CheckClientCert(ctx)
 	if v.Effect() != probe.Inconclusive {
 		t.requestPair.MarkProbed()
 	}
@@ -78,17 +67,12 @@ func (t *Trust) probeClientCert(ctx context.Context) clientCertVerdict {
 // probeReach asks the apiserver for any answer, without a credential. Each time
 // it opens a connection of its own: TLS is part of the question.
 func (t *Trust) probeReach(ctx context.Context) k8swatch.Condition {
-	base, ok := Address(t.spec)
-	if !ok {
-		return k8swatch.Condition{Type: k8swatch.ConditionReachable, Status: k8swatch.StatusFalse,
-			Reason: k8swatch.ReasonConnectFailed, Message: BadAddress}
-	}
 	var asked atomic.Bool
 	c := connection(t.spec)
 	c.AskedForCertificate = func() { asked.Store(true) }
 	pair := upstream.New(c)
 	defer pair.Retire()
-	return probe.Apiserver{Transport: pair, Base: base}.Reach(ctx, &asked)
+	return Apiserver(t.spec, pair, nil).Reach(ctx, &asked)
 }
 
 // ObserveFrontProxy takes in a verdict on the front-proxy certificate.

@@ -70,7 +70,7 @@ type reachability struct {
 // changed, which may be nil, is called after each verdict of another kind than the
 // one before.
 func New(spec *k8swatch.Cluster, requests *upstream.Pair, previous *Trust, answers *boundedjson.Reader, changed func()) *Trust {
-	t := &Trust{spec: spec, settings: SettingsOf(spec), requestPair: requests, answers: answers, guard: alwaysClosed{}}
+	t := &Trust{spec: spec, settings: SettingsOf(spec), requestPair: requests, answers: answers, guard: alwaysClosed}
 	if !spec.Enabled {
 		return t
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"sync"
@@ -163,36 +164,17 @@ func (v *Validator) RevalidateRaw(raw map[string]any) (*v1.ProxyKubeApi, field.E
 	return typed, v.check(object, v.stored, false)
 }
 
-// readWhatCan reads an object part by part, so that a bad spec does not hide
-// the name.
+// readWhatCan leaves out the parts of an object that cannot be read, so that a bad
+// spec does not hide the name.
 func readWhatCan(object map[string]any) *v1.ProxyKubeApi {
-	typed := &v1.ProxyKubeApi{}
-	if runtime.DefaultUnstructuredConverter.FromUnstructured(object, typed) == nil {
-		return typed
-	}
-	typed = &v1.ProxyKubeApi{}
-	for _, part := range []string{"apiVersion", "kind", "metadata", "spec", "status"} {
-		one := typed.DeepCopy()
-		if runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{part: object[part]}, one) == nil {
-			copyPart(typed, one, part)
-		}
-	}
+	readable := maps.Clone(object)
+	maps.DeleteFunc(readable, func(name string, part any) bool {
+		return runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{name: part}, new(v1.ProxyKubeApi)) != nil
+	})
+	typed := new(v1.ProxyKubeApi)
+	// Each part alone was read.
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(readable, typed)
 	return typed
-}
-
-func copyPart(to, from *v1.ProxyKubeApi, part string) {
-	switch part {
-	case "apiVersion":
-		to.APIVersion = from.APIVersion
-	case "kind":
-		to.Kind = from.Kind
-	case "metadata":
-		to.ObjectMeta = from.ObjectMeta
-	case "spec":
-		to.Spec = from.Spec
-	case "status":
-		to.Status = from.Status
-	}
 }
 
 // check runs the rules in the order of the apiserver's create strategy. Lists
