@@ -188,6 +188,7 @@ func (a *App) started() {
 	a.inForce = true
 	a.unsubscribe = process.Events.Subscribe(a.emit)
 	a.runtime.TakeOver()
+	a.warnOfGaps()
 }
 
 // Stop does nothing: the runtime goes on for the configuration that replaces

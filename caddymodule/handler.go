@@ -62,8 +62,8 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision finds the app, makes Caddy's own 413 a Status (RELAY-6) and follows
-// the connections of the server (STREAM-2).
+// Provision finds the app, makes Caddy's own 413 a Status (RELAY-6), follows
+// the connections of the server (STREAM-2) and gives it room for long headers.
 func (h *Handler) Provision(ctx caddy.Context) error {
 	app, err := findApp(ctx)
 	if err != nil {
@@ -87,6 +87,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
 		installErrorRoute(server, app.logger.Named("error"))
 		server.RegisterConnState(process.Connections.Observe)
+		raiseMaxHeader(server, app.logger)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ type Options struct {
 	// global options block, Servers of its servers block, Site of the site's
 	// block, Sites whole site blocks.
 	Settings, Global, Servers, Site, Sites string
-	// Directive replaces `proxyauth /clusters/*` in the site's block.
+	// Directive replaces `proxyauth` in the site's block.
 	Directive string
 	// Hosts are further addresses of the site; https://127.0.0.1 and
 	// https://localhost are always there. The certificate has them, too.
@@ -90,7 +90,7 @@ func (o *Options) caddyfile() string {
 	}
 	directive := o.Directive
 	if directive == "" {
-		directive = "proxyauth /clusters/*"
+		directive = "proxyauth"
 	}
 	var b strings.Builder
 	line := func(indent int, format string, args ...any) {

@@ -1,0 +1,88 @@
+package docs
+
+import (
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/proxy"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/rawserver"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+)
+
+// onLoopback makes a Caddyfile of a page one that a test can run: on a port of
+// 127.0.0.1, with a certificate of the test, the objects of the test, and the
+// admin API and the log where the harness looks for them.
+func onLoopback(t *testing.T, text, site string) string {
+	t.Helper()
+	const begin = "{\n"
+	if !strings.HasPrefix(text, begin) || strings.Count(text, site+" {\n") != 1 {
+		t.Fatalf("no Caddyfile with a site %s:\n%s", site, text)
+	}
+	global := begin + "\tadmin %{admin}\n\tpersist_config off\n\tauto_https disable_redirects\n"
+	if !strings.Contains(text, "\n\tlog {") {
+		global += "\tlog {\n\t\toutput file %{log}\n\t}\n"
+	}
+	text = global + strings.TrimPrefix(text, begin)
+	text = strings.Replace(text, site+" {\n", "https://127.0.0.1:%{port} {\n\ttls %{cert} %{key}\n", 1)
+	return strings.ReplaceAll(text, etc+"/clusters.d", "%{directory}")
+}
+
+// readme is the Caddyfile of the minimal set-up.
+func readme(t *testing.T) string {
+	t.Helper()
+	for _, s := range snippets(t, "caddyfile") {
+		if s.page == "README.md" {
+			return s.text
+		}
+	}
+	t.Fatal("README.md has no Caddyfile")
+	return ""
+}
+
+// A kubectl exec with a command line of 40 kB passes on the minimal set-up of the
+// README, where Caddy's own limit would answer an empty 431. Everything outside
+// of /clusters/ is a 404, without a warning about gaps.
+func TestReadmeTakesLongCommands(t *testing.T) {
+	t.Parallel()
+	up := rawserver.Start(t, rawserver.Options{Handler: rawserver.WhoAmI})
+	object := proxy.Cluster("team-a", "prod", up.URL, up.ServerCA)
+	object.Spec.AuthConfig = &v1.AuthConfig{DisableValidation: true}
+	px := proxy.Start(t, proxy.Options{
+		Caddyfile: onLoopback(t, readme(t), "k8s.example.com"),
+		Manifests: map[string]string{"prod.yaml": proxy.Manifests(object)},
+	})
+	px.MustServe(t, "team-a", "prod")
+	path := "/clusters/team-a/prod/api/v1/namespaces/default/pods/p/exec?stdin=true&command=" + url.QueryEscape(strings.Repeat("x", 40_000))
+	for _, protocol := range []string{"h1", "h2"} {
+		for path, want := range map[string]int{path: http.StatusUnauthorized, "/": http.StatusNotFound} { // the stand-in of an apiserver knows no bearer
+			res, err := px.Client(protocol).Get(px.URL + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(res.Body)
+			res.Body.Close()
+			if res.StatusCode != want || err != nil || len(body) == 0 {
+				t.Errorf("%s %.40s: %d %q, error %v", protocol, path, res.StatusCode, body, err)
+			}
+		}
+	}
+	if strings.Contains(px.Everything(), "empty 200") {
+		t.Error("the log warns of gaps")
+	}
+
+	err := px.Reload(t.Context(), func(o *proxy.Options) {
+		o.Caddyfile = strings.Replace(o.Caddyfile, "\tproxyauth\n", "\tproxyauth /clusters/*\n", 1)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = px.WaitLog(t.Context(), func(e proxy.Entry) bool {
+		return e.Text("level") == "warn" && e.Text("logger") == "proxyauth" && strings.Contains(e.Text("msg"), "empty 200")
+	})
+	if err != nil {
+		t.Errorf("no warning of a site with gaps: %v", err)
+	}
+}
