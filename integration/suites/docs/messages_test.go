@@ -110,10 +110,9 @@ func answeredMessages(t *testing.T) (messages []string) {
 						}
 					}
 				case *ast.ValueSpec:
-					if n.Names[0].Name == "reasonTexts" {
-						for _, e := range n.Values[0].(*ast.CompositeLit).Elts {
-							add(e.(*ast.KeyValueExpr).Value)
-						}
+					// What package authn refuses a token for.
+					if folder == "authn" && strings.HasPrefix(n.Names[0].Name, "Reason") {
+						add(n.Values[0])
 					}
 				}
 				return true

@@ -44,6 +44,8 @@ func TestTEX02Answers(t *testing.T) {
 		{"issued_token_type IdToken", oidc.With(map[string]any{"issued_token_type": "IdToken"}), 200, "ok"},
 		{"issued_token_type id_token", oidc.With(map[string]any{"issued_token_type": "id_token"}), 200, "ok"},
 		{"no expires_in", oidc.NoExpiresIn, 200, "ok"},
+		{"expires_in as text", oidc.With(map[string]any{"expires_in": "3600"}), 200, "ok"},
+		{"expires_in in words", oidc.With(map[string]any{"expires_in": "an hour"}), 503, "unavailable"},
 		{"an id_token beside", oidc.With(map[string]any{"id_token": w.idp.Token(oidc.Robot, nil), "access_token": "opaque-token", "issued_token_type": "AccessToken"}), 200, "ok"},
 		{"slow", oidc.Slow(time.Second), 200, "ok"},
 
