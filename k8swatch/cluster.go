@@ -26,8 +26,6 @@ type Cluster struct {
 
 	// Enabled is spec.enabled. Requests to a disabled cluster are answered with 404.
 	Enabled bool
-	// Exposed is spec.expose_via_dashboard.
-	Exposed bool
 	// Mode is spec.upstream_auth.mode, Passthrough when absent. It may be a mode
 	// that this version does not know; Ready then has that reason.
 	Mode v1.UpstreamMode
@@ -145,7 +143,7 @@ type Condition struct {
 	Message string
 }
 
-// Presented is the certificate the relay shows to the apiserver, nil for none:
+// Presented is the certificate that requests present to the apiserver, nil for none:
 // in Passthrough never the front-proxy certificate (ID-4).
 func (c *Cluster) Presented() *ClientCertificate {
 	if c.Mode == v1.ModeFrontProxy {

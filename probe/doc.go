@@ -2,8 +2,8 @@
 // which user it sees behind a client certificate, which user a token belongs to,
 // and whether it answers at all.
 //
-// CheckTrust sends a SelfSubjectReview as the relay would send a request: over
-// the same connection, with the same certificate, and with an identity that the
+// CheckTrust sends a SelfSubjectReview as requests of users are sent: over the
+// same connections, with the same certificate, and with an identity that the
 // same code asserts (package identity). The identity is made up for the purpose:
 // a name, a group and a fresh random extra value under the cluster's prefixes,
 // and a random uid where uids are forwarded. The apiserver honours the proxy when

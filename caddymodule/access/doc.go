@@ -1,7 +1,7 @@
 // Package access decides whether an authenticated user may make a request to a
-// cluster. Today that is the required group, and the bound on answers that a
-// caller does not read (Backlog). Further rules rest on the reading of paths,
-// which is here too.
+// cluster: whether the user is in the required group, and whether answers that the
+// user does not read leave room for another one (Backlog). It also reads paths, on
+// which rules about resources will rest.
 //
 // # Why paths are read here
 //
@@ -16,7 +16,7 @@
 //
 // Any client chooses any path. What an apiserver answers with 404 may be read
 // otherwise by what stands in front of it, such as a load balancer that resolves
-// dot segments. So dot segments are refused, escaped or not. Empty segments are
-// reported, and refused where an allow list applies. Every other path is passed
-// on byte for byte.
+// dot segments. So dot segments are refused, escaped or not. Every other path is
+// passed on byte for byte. Empty segments are reported for rules about resources,
+// which must refuse them; this version has no such rules.
 package access

@@ -42,9 +42,9 @@
 //     nowhere. Nor is a JWT that is expired, for another audience, or not signed by
 //     the provider. Package idp bounds the calls, so that a flood of random tokens
 //     does not flood the provider.
-//   - With Kubernetes the target of the cluster is asked, and gets every well-formed
-//     bearer, as it does from the relay. Its answer counts for this cluster and for
-//     the connection that carried the question.
+//   - With Kubernetes the apiserver of the cluster is asked, and gets every well-formed
+//     bearer, as it would with the request. Its answer counts for this cluster and for
+//     the connections that carried the question.
 //   - Expressions have bounds: their cost, how many run at once, per cluster and in
 //     all, and the size of the identity that they make (64 KiB, 1024 values; beyond
 //     that TooLarge, a 403). So have signatures: how many are checked at once per

@@ -9,8 +9,8 @@
 // such header to a request, in any spelling that some hop understands, can take
 // any name. So one package owns these headers: Forward decides whether an
 // identity may be sent at all, Scrub removes what came from the client, and
-// Assert writes the identity. Relay, upgrades, virtual API reviews and the trust
-// probe all call the same three functions.
+// Assert writes the identity. Requests, upgrades and the trust probe call the same
+// functions.
 //
 // # Threat model
 //

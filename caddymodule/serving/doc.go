@@ -18,7 +18,7 @@
 //
 // The authors of objects are trusted with their own apiserver only: no object
 // may change which certificate another cluster presents, which callers it lets in
-// or how its requests are counted, and a panic over one object closes that one alone. An object that
-// was deleted and created again is another object: it inherits no verdict, no
-// connection and no count.
+// or how its requests are counted. A panic over one object closes that one alone.
+// An object that was deleted and created again is another object: it inherits no
+// verdict, no connection and no count.
 package serving

@@ -174,7 +174,6 @@ func (b *builder) build() *k8swatch.Cluster {
 		UID:           b.object.ProxyKubeApi.UID,
 		Generation:    b.object.ProxyKubeApi.Generation,
 		Enabled:       b.spec.EnabledOrDefault(),
-		Exposed:       b.spec.ExposeViaDashboard,
 		Mode:          mode,
 		Target:        server.target,
 		DeniedTargets: b.options.DeniedTargets,

@@ -107,7 +107,7 @@ func TestCompileCopiesTheObject(t *testing.T) {
 		s.UpstreamAuth.ForwardUID = true
 	}))
 	c := b.compile()
-	if c.Key != k8stest.Key || c.UID != "uid-1" || c.Generation != 7 || !c.Enabled || !c.Exposed || c.Mode != v1.ModeFrontProxy ||
+	if c.Key != k8stest.Key || c.UID != "uid-1" || c.Generation != 7 || !c.Enabled || c.Mode != v1.ModeFrontProxy ||
 		c.UserPrefix != "t:" || c.GroupPrefix != "g:" || !c.ForwardUID || c.Preparing {
 		t.Errorf("Compile: %+v", c)
 	}

@@ -12,10 +12,10 @@
 //	go generate ./k8swatch/api/v1        # writes deepcopy and the CRD
 //	go run ./k8swatch/api/v1/gen -check  # fails when they are out of date
 //
-// A cluster author is trusted with their own cluster and nothing more, so this
-// package decides only the shape of an object. The rules that need the proxy's
-// configuration or other objects are those of package k8swatch, and admission
-// (k8swatch/admission) runs the rules of the CRD where no apiserver does.
+// A cluster author is trusted with their own cluster and nothing more. This package
+// decides only on the shape of an object. Package compile has the rules that need
+// the proxy's configuration or other objects, and package admission runs the rules
+// of the CRD where no apiserver does.
 //
 // +kubebuilder:object:generate=true
 // +groupName=weebo.si.rs

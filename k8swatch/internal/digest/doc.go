@@ -1,3 +1,3 @@
-// Package digest hashes a sequence of fields so that no two different sequences
+// Package digest hashes a sequence of values so that no two different sequences
 // hash alike.
 package digest

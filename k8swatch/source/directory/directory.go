@@ -41,8 +41,8 @@ const (
 	firstWait = time.Second
 )
 
-// Source follows the objects in the files of a directory (CONF-6). It follows the directory alone, without subfolders: *.yaml, *.yml
-// and *.json, not those whose name begins with a dot.
+// Source follows the objects in the files of a directory (CONF-6): *.yaml, *.yml and
+// *.json, without those whose name begins with a dot, and without subfolders.
 //
 // What it returns is shared and must not be changed.
 type Source struct {
@@ -62,8 +62,7 @@ type Source struct {
 	current atomic.Pointer[snapshot]
 }
 
-// snapshot is what a Directory answers from: never changed once it is
-// published.
+// snapshot is what a Source answers from. It is never changed once it is published.
 type snapshot struct {
 	keys       []k8swatch.Key
 	objects    map[k8swatch.Key]*k8swatch.Object

@@ -2,7 +2,6 @@ package hub
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -192,27 +191,24 @@ func (k *Source) pause(id objectID, r *namedObject) time.Duration {
 func (k *Source) readFromHub(ctx context.Context, id objectID) (metav1.Object, error) {
 	switch id.Kind {
 	case k8swatch.KindSecret:
-		secret, err := k.core.Secrets(id.Namespace).Get(ctx, id.Name, metav1.GetOptions{})
-		if err != nil {
-			return nil, err
-		}
-		trimMeta(secret)
-		return secret, nil
+		return trimmed(k.core.Secrets(id.Namespace).Get(ctx, id.Name, metav1.GetOptions{}))
 	case k8swatch.KindConfigMap:
-		configMap, err := k.core.ConfigMaps(id.Namespace).Get(ctx, id.Name, metav1.GetOptions{})
-		if err != nil {
-			return nil, err
-		}
-		trimMeta(configMap)
-		return configMap, nil
-	case k8swatch.KindService:
-		service, err := k.core.Services(id.Namespace).Get(ctx, id.Name, metav1.GetOptions{})
-		if err != nil {
-			return nil, err
-		}
-		return trimService(service), nil
+		return trimmed(k.core.ConfigMaps(id.Namespace).Get(ctx, id.Name, metav1.GetOptions{}))
 	}
-	return nil, fmt.Errorf("a %s is not read by name", id.Kind)
+	service, err := k.core.Services(id.Namespace).Get(ctx, id.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return trimService(service), nil
+}
+
+// trimmed drops the object that clients return beside an error.
+func trimmed[T metav1.Object](object T, err error) (metav1.Object, error) {
+	if err != nil {
+		return nil, err
+	}
+	trimMeta(object)
+	return object, nil
 }
 
 func resourceOf(kind string) schema.GroupResource {

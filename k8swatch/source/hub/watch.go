@@ -22,7 +22,7 @@ import (
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
-// watcher lists and watches one kind of object and keeps a part of Kubernetes
+// watcher lists and watches one kind of object and keeps a part of a Source
 // up to date with it. It is the store that a reflector writes to: a change
 // counts when it is read from the wire, with no queue between.
 type watcher struct {
