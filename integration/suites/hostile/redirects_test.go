@@ -59,6 +59,10 @@ func TestRELAY4Redirects(t *testing.T) {
 			c := rawclient.MustDial(t, w.px.Host, w.px.CA.Pool())
 			wantStatus(t, c.Do(t, call{cluster: w.cluster, path: execPath}.asAlice().with("Connection: Upgrade", "Upgrade: websocket").h1(w.px)),
 				http.StatusBadGateway, "redirects to another place")
+			w.up.Handle(rawserver.Redirect(307, "/exec"))
+			if a := upgradeTo(t, w.px, call{cluster: w.cluster, path: execPath}.asAlice(), "websocket"); a.Code != 307 || a.Header.Get("Location") != own+"/exec" {
+				t.Errorf("an upgrade that is redirected: %d %q", a.Code, a.Header.Get("Location"))
+			}
 		}
 		w.up.Handle(rawserver.Answer(200, "text/html", nil, rawserver.Field{Name: "Refresh", Value: "0;url=https://attacker.test"}))
 		wantStatus(t, w.do(t, call{path: "/api"}.asAlice()), http.StatusBadGateway, "redirects to another place")

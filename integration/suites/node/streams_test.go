@@ -40,6 +40,7 @@ func testStreams(t *testing.T, n *node.Node) {
 		t.Run(mode.name, func(t *testing.T) { streamtest.Run(t, n, mode.k, mode.user) })
 	}
 	t.Run("refused", func(t *testing.T) { testRefused(t, px, idp) })
+	t.Run("redirects", func(t *testing.T) { testRedirects(t, n, px, idp.Token(oidc.Alice, nil), token) })
 	t.Run("volume", func(t *testing.T) { testVolume(t, px, px.Kubectl(t, tenant, "front", idp.Token(oidc.Alice, nil))) })
 }
 
@@ -58,6 +59,15 @@ func startProvider(t *testing.T, n *node.Node) *oidc.Provider {
 	return idp
 }
 
+// hostForm is a site whose every request is for the cluster front.
+const hostForm = `https://127.0.0.1:%{port2} {
+	bind 127.0.0.1
+	tls %{cert} %{key}
+	proxyauth {
+		cluster ` + tenant + `/front
+	}
+}`
+
 // startProxy starts a proxy on the node with a cluster for each mode.
 func startProxy(t *testing.T, n *node.Node, idp *oidc.Provider) *proxy.Proxy {
 	t.Helper()
@@ -67,6 +77,7 @@ func startProxy(t *testing.T, n *node.Node, idp *oidc.Provider) *proxy.Proxy {
 	pass.Spec.AuthConfig = &v1.AuthConfig{DisableValidation: true}
 	px := proxy.Start(t, proxy.Options{
 		Namespaces: n.Namespaces,
+		Sites:      hostForm,
 		Manifests: map[string]string{
 			"front.yaml": proxy.Manifests(front, proxy.FrontProxySecret(tenant, "front", api.URL, pki.Must(api.FrontProxy()))),
 			"pass.yaml":  proxy.Manifests(pass),
