@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -24,6 +25,13 @@ var (
 // BinaryVariable names a program to test in place of one built here.
 const BinaryVariable = "PROXYAUTH_BINARY"
 
+// raceVariable has the program built with the race detector.
+const raceVariable = "PROXYAUTH_RACE"
+
+// errRaceBinary: a program that is given may be without the race detector, and a
+// run with it would find nothing.
+var errRaceBinary = errors.New(raceVariable + " builds the program under test and " + BinaryVariable + " names one: set one of them")
+
 // Binary is the program under test.
 func Binary(ctx context.Context) (string, error) {
 	buildOnce.Do(func() { binary, buildErr = buildBinary(ctx) })
@@ -34,7 +42,11 @@ func Binary(ctx context.Context) (string, error) {
 // last time and does nothing when it is current, and takes a link to a copy of
 // its own: another test run may build another state of the sources meanwhile.
 func buildBinary(ctx context.Context) (string, error) {
+	race := os.Getenv(raceVariable) == "1"
 	if file := os.Getenv(BinaryVariable); file != "" {
+		if race {
+			return "", errRaceBinary
+		}
 		return filepath.Abs(file)
 	}
 	root, err := realtools.RepoRoot()
@@ -48,7 +60,7 @@ func buildBinary(ctx context.Context) (string, error) {
 	name := "caddy"
 	args := []string{"build"}
 	cgo := "0" // as make build has it
-	if os.Getenv("PROXYAUTH_RACE") == "1" {
+	if race {
 		name, cgo = "caddy-race", "1"
 		args = append(args, "-race")
 	}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"strings"
 	"testing"
 )
@@ -87,5 +88,14 @@ func TestKnownRaces(t *testing.T) {
 		if _, err := knownRaces(line); err == nil {
 			t.Errorf("%s: the line was taken", name)
 		}
+	}
+}
+
+// A run with the race detector tests no program that was built without it.
+func TestRaceRunBuildsItsProgram(t *testing.T) {
+	t.Setenv(raceVariable, "1")
+	t.Setenv(BinaryVariable, "/bin/true")
+	if file, err := buildBinary(t.Context()); !errors.Is(err, errRaceBinary) {
+		t.Errorf("it tests %q, %v", file, err)
 	}
 }

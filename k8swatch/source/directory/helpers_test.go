@@ -2,6 +2,7 @@ package directory
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,6 +18,16 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 )
+
+// TestMain runs more tests at the same time than there are processors, for they
+// wait for files and compute little.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 var errNoEvents = fmt.Errorf("no events on this file system")
 

@@ -171,6 +171,7 @@ func volume(t *testing.T, dir, version, text string) {
 // CONF-6: each way of writing counts within a second, with events and without,
 // and no moment shows a half of it.
 func TestDirectoryFollowsWriters(t *testing.T) {
+	t.Parallel()
 	for _, events := range []bool{true, false} {
 		for _, writer := range writers {
 			if !events && writer.name == "the same size and times" {
@@ -207,6 +208,7 @@ func TestDirectoryFollowsWriters(t *testing.T) {
 
 // The directory may itself be a link that is repointed, or be replaced.
 func TestDirectoryThatIsReplaced(t *testing.T) {
+	t.Parallel()
 	for _, events := range []bool{true, false} {
 		t.Run(fmt.Sprintf("events %v", events), func(t *testing.T) {
 			t.Parallel()
