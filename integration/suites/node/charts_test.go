@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/node"
@@ -85,9 +87,32 @@ func (i *installation) endpoints(t *testing.T) (ready int) {
 	return ready
 }
 
+// misleading are objects of a namespace svc by which the name
+// kubernetes.default.svc.svc.cluster.local leads elsewhere. A search domain of
+// every pod makes that name of kubernetes.default.svc, so only a name with its
+// final dot leads to the Service kubernetes.
+func misleading() []any {
+	const name, elsewhere = "default", "10.244.0.250"
+	meta := metav1.ObjectMeta{Namespace: "svc", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}}
+	hostname, port := "kubernetes", int32(443)
+	return []any{
+		&corev1.Service{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: meta,
+			Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Ports: []corev1.ServicePort{{Port: port}}},
+		},
+		&discoveryv1.EndpointSlice{
+			TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}, ObjectMeta: meta,
+			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &port}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{elsewhere}, Hostname: &hostname}},
+		},
+	}
+}
+
 // testClusters has the cluster itself served, found by its Service and by its
 // address, in both modes. Its CA is the ConfigMap that every namespace has.
 func (i *installation) testClusters(t *testing.T) {
+	i.Admin.MustRun(t, "create", "namespace", "svc")
+	i.Apply(t, misleading()...)
 	pair := pki.Must(i.FrontProxy())
 	for _, c := range []struct{ name, target string }{
 		{"front", "service:default/kubernetes:443"},
