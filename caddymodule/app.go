@@ -139,6 +139,11 @@ type KubernetesSource struct {
 	// watched. Default: all.
 	WatchNamespaces []string `json:"watch_namespaces,omitempty"`
 
+	// A label selector, such as `proxy=edge,tier!=test`: only ProxyKubeApis with
+	// these labels are served, and have their status written. It tells several
+	// installations on one hub apart. Default: all.
+	ObjectSelector string `json:"object_selector,omitempty"`
+
 	// The name of the Lease, in the proxy's own namespace, by which the
 	// replicas elect the one that writes status and probes on schedule. `off`:
 	// this process acts as the leader; with several replicas all would.

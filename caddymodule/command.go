@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -124,8 +123,7 @@ func printTable(out io.Writer, list []serving.ClusterStatus) error {
 // the whole text.
 const maxNotice = 256
 
-// tableMessage is the reason why a cluster is not ready, or else its notices,
-// first the notice of a cluster that answers 503 although it is Ready.
+// tableMessage is the reason why a cluster is not ready, or else its notices.
 func tableMessage(conditions []metav1.Condition) string {
 	var notices []string
 	for _, c := range conditions {
@@ -134,8 +132,6 @@ func tableMessage(conditions []metav1.Condition) string {
 		case c.Type == k8swatch.ConditionReady && c.Status != metav1.ConditionTrue:
 			return c.Message
 		case c.Type == k8swatch.ConditionReady || c.Type == k8swatch.ConditionReachable || c.Status != metav1.ConditionTrue:
-		case c.Type == k8swatch.NoticeUpstreamTrustUnknown:
-			notices = slices.Insert(notices, 0, c.Type+" (requests are answered 503 unless a check succeeded before): "+notice)
 		default:
 			notices = append(notices, c.Type+": "+notice)
 		}

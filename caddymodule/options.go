@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn"
@@ -65,7 +66,7 @@ func (a *App) table(o *serving.Options) []option {
 			values:   "`strip`, `deny`, `forward` (ID-6)",
 		},
 		{
-			name: "kubernetes", values: "the objects are in a Kubernetes API; the next three go into its block",
+			name: "kubernetes", values: "the objects are in a Kubernetes API; the next four go into its block",
 			block: &block{
 				open: func() []option {
 					a.Kubernetes = new(KubernetesSource)
@@ -134,7 +135,10 @@ func (a *App) kubernetesTable(o *serving.Options) []option {
 			fallback: "proxyauthk8s",
 			values:   "name of the Lease; `off`: this process acts as the leader",
 		},
-		{name: "object_selector", planned: true},
+		{
+			name: "object_selector", value: asText(&given.ObjectSelector, &used.ObjectSelector), check: checkSelector,
+			values: "label selector, in quotes: only objects with these labels are served (REC-8)", otherwise: "all",
+		},
 	}
 }
 
@@ -230,6 +234,15 @@ func checkModes(name string, modes []string) error {
 	}
 	if !slices.Contains(modes, string(v1.ModePassthrough)) {
 		return errors.New("allowed_modes must contain Passthrough")
+	}
+	return nil
+}
+
+func checkSelector(name string, values []string) error {
+	for _, value := range values {
+		if _, err := labels.Parse(value); err != nil {
+			return fmt.Errorf("kubernetes %s: no label selector: %w", name, err)
+		}
 	}
 	return nil
 }

@@ -140,6 +140,7 @@ func TestBadOptions(t *testing.T) {
 		"two sources":           {app: App{Directory: dir, Kubernetes: &KubernetesSource{}}, want: "exclude each other"},
 		"no such kubeconfig":    {app: App{Kubernetes: &KubernetesSource{Kubeconfig: dir + "/none"}}, want: "reading the kubeconfig"},
 		"a namespace to watch":  {app: App{Kubernetes: &KubernetesSource{WatchNamespaces: []string{"Team"}}}, want: `kubernetes watch_namespaces "Team"`},
+		"a selector":            {app: App{Kubernetes: &KubernetesSource{ObjectSelector: "a=b=c"}}, want: "kubernetes object_selector: no label selector"},
 		"a lease":               {app: App{Kubernetes: &KubernetesSource{LeaderElection: "On"}}, want: `kubernetes leader_election "On"`},
 		"no such directory":     {app: App{Directory: dir + "/none"}, want: "reading the directory of clusters"},
 		"unknown mode":          {app: App{Directory: dir, AllowedModes: []string{"Passthrough", "frontproxy"}}, want: `allowed_modes: unknown value "frontproxy"`},

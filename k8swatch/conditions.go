@@ -40,6 +40,7 @@ const (
 	ReasonClientCertSubjectReserved   = "ClientCertSubjectReserved"
 	ReasonFrontProxyNotTrusted        = "FrontProxyNotTrusted"
 	ReasonUpstreamIdentityNotHonoured = "UpstreamIdentityNotHonoured"
+	ReasonUpstreamTrustUnknown        = "UpstreamTrustUnknown"
 	ReasonServing                     = "Serving"
 )
 

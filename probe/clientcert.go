@@ -52,6 +52,14 @@ func (v CertVerdict) Effect() Effect {
 // Kind is the same for verdicts that differ in their messages only.
 func (v CertVerdict) Kind() string { return string(v.Seen) }
 
+// Doubt is why the verdict proves nothing, empty if it proves something.
+func (v CertVerdict) Doubt() string {
+	if v.Effect() == Inconclusive {
+		return v.Message
+	}
+	return ""
+}
+
 // CheckClientCert asks an apiserver which user it sees in a request that has a
 // client certificate and no other credential. The transport presents the
 // certificate.

@@ -68,6 +68,14 @@ func (v Verdict) Effect() Effect {
 // Kind is the same for verdicts that differ in their messages only.
 func (v Verdict) Kind() string { return string(v.Trust) }
 
+// Doubt is why the verdict proves nothing, empty if it proves something.
+func (v Verdict) Doubt() string {
+	if v.Effect() == Inconclusive {
+		return v.Message
+	}
+	return ""
+}
+
 // CheckTrust asks an apiserver once whether it honours the proxy (TRUST-1).
 // settings are the prefixes of the cluster.
 func (s Apiserver) CheckTrust(ctx context.Context, settings identity.Settings) Verdict {

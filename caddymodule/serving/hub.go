@@ -143,7 +143,7 @@ func (rt *Runtime) Status(object *v1.ProxyKubeApi) (*v1.ProxyKubeApiStatus, time
 	if wait := since.Add(settleTime).Sub(now); wait > 0 && c.Trust.Unsettled() {
 		return nil, wait
 	}
-	return c.status(object.Status, now), 0
+	return c.status(rt.options.installation(), true, object.Status, now), 0
 }
 
 // readStatuses has clusters read what their statuses say of the apiserver: what
@@ -155,7 +155,7 @@ func (rt *Runtime) readStatuses(touched map[k8swatch.Key]struct{}) {
 	leads := rt.Leading()
 	for key := range touched {
 		if c, object := rt.clusters()[key], rt.Latest(key); c != nil && object != nil && !leads {
-			c.Trust.ReadStatus(object.Status)
+			c.Trust.ReadStatus(object.Status, rt.options.installation())
 		}
 		rt.hub.status.Enqueue(key)
 	}

@@ -30,12 +30,23 @@ type Options struct {
 type HubOptions struct {
 	Kubeconfig      string
 	WatchNamespaces []string
+	// ObjectSelector is a label selector, empty for every object.
+	ObjectSelector string
 	// LeaderElection is the name of the Lease, or ElectionOff.
 	LeaderElection string
 }
 
 // ElectionOff has a process act as the leader without an election.
 const ElectionOff = "off"
+
+// installation names this proxy with all its replicas: <namespace>/<Lease>
+// (REC-8). It is empty with a directory.
+func (o Options) installation() string {
+	if o.Kubernetes == nil {
+		return ""
+	}
+	return o.Namespace + "/" + o.Kubernetes.LeaderElection
+}
 
 // Key is a digest of all options.
 func (o Options) Key() string {

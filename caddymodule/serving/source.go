@@ -28,6 +28,7 @@ func newSource(o Options, logger *zap.Logger) (k8swatch.Source, *hub, error) {
 		Config:              config,
 		Namespace:           o.Namespace,
 		WatchNamespaces:     o.Kubernetes.WatchNamespaces,
+		ObjectSelector:      o.Kubernetes.ObjectSelector,
 		ReferenceNamespaces: o.ReferenceNamespaces,
 		ReferenceTTL:        o.UpstreamClientTTL,
 		Logger:              logger,

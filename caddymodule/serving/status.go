@@ -29,20 +29,27 @@ func newLastStatuses() *lastStatuses {
 func (l *lastStatuses) update(c *Cluster, now time.Time) *v1.ProxyKubeApiStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	status := c.status(l.last[c.Spec.Key], now)
+	status := c.status("", true, l.last[c.Spec.Key], now)
 	l.last[c.Spec.Key] = status
 	return status
 }
 
-// status is what the cluster's status must be, given the one it has.
-func (c *Cluster) status(previous *v1.ProxyKubeApiStatus, now time.Time) *v1.ProxyKubeApiStatus {
+// status is what the cluster's status must be, given the one it has. The
+// installation is empty with a directory. A replica that does not lead asks an
+// apiserver when the first request comes, and does not say before what it will find.
+func (c *Cluster) status(installation string, leads bool, previous *v1.ProxyKubeApiStatus, now time.Time) *v1.ProxyKubeApiStatus {
+	trust := c.Trust.State()
+	if !leads && !c.Trust.Doubted() {
+		trust.Unproven = ""
+	}
 	return status.Build(status.Input{
-		Cluster:   c.Spec,
-		Trust:     c.Trust.State(),
-		Notices:   append(c.Auth.notices(), c.Trust.Notices()...),
-		Reachable: c.Trust.Reachable(),
-		Previous:  previous,
-		Now:       now,
+		Cluster:    c.Spec,
+		Trust:      trust,
+		Notices:    append(c.Auth.notices(), c.Trust.Notices()...),
+		Reachable:  c.Trust.Reachable(),
+		ObservedBy: installation,
+		Previous:   previous,
+		Now:        now,
 	})
 }
 
@@ -64,7 +71,7 @@ func (rt *Runtime) statusNow(c *Cluster, now time.Time) *v1.ProxyKubeApiStatus {
 	if object := rt.Latest(c.Spec.Key); object != nil && object.UID == c.Spec.UID {
 		previous = object.Status
 	}
-	return c.status(previous, now)
+	return c.status(rt.options.installation(), rt.Leading(), previous, now)
 }
 
 // ClusterStatus is the status of one cluster (SIG-4).

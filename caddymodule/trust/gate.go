@@ -22,6 +22,8 @@ type Verdict interface {
 	Effect() probe.Effect
 	// Kind tells verdicts apart; two of one kind may have different messages.
 	Kind() string
+	// Doubt is why the verdict proves nothing, empty if it proves something.
+	Doubt() string
 }
 
 // Gate keeps requests from an apiserver until a probe has shown that they may

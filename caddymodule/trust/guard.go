@@ -12,6 +12,8 @@ type guard interface {
 	Open() bool
 	// Refused reports whether a probe, or the leader's verdict, closed it.
 	Refused() bool
+	// Doubt is why the last probe proved nothing, empty if it proved something.
+	Doubt() string
 	// Check probes the apiserver while a request waits.
 	Check(context.Context) error
 	// Reprobe probes it in the background.
@@ -43,6 +45,8 @@ func (g probedGate[V]) Check(ctx context.Context) error { return g.Gate.Check(ct
 
 func (g probedGate[V]) Reprobe() { g.Gate.Reprobe(g.ask) }
 
+func (g probedGate[V]) Doubt() string { return g.State().Verdict.Doubt() }
+
 // fixedGuard is the guard of a cluster that nothing is asked about.
 type fixedGuard bool
 
@@ -56,5 +60,6 @@ const (
 
 func (g fixedGuard) Open() bool                { return bool(g) }
 func (fixedGuard) Refused() bool               { return false }
+func (fixedGuard) Doubt() string               { return "" }
 func (fixedGuard) Check(context.Context) error { return nil }
 func (fixedGuard) Reprobe()                    {}

@@ -28,15 +28,18 @@ func (l *leaderVerdict) changed(refusal string) bool {
 	return refusal != before
 }
 
-// ReadStatus takes in the status of the object that the leader wrote (TRUST-4).
+// ReadStatus takes in the status of the object that the leader of an installation
+// wrote (TRUST-4). A status that another installation wrote is ignored: that proxy
+// has certificates of its own (REC-8).
+//
 // A new refusal in it closes the gate, so that a replica that does not probe on
 // schedule learns what the leader found out. A status never opens a gate: when
 // the refusal has gone, this replica probes the apiserver itself.
 //
 // Call it on replicas that do not lead. A status about another generation of
 // the object is ignored.
-func (t *Trust) ReadStatus(told *v1.ProxyKubeApiStatus) {
-	if t.leader == nil || told == nil || told.ObservedGeneration != t.spec.Generation {
+func (t *Trust) ReadStatus(told *v1.ProxyKubeApiStatus, installation string) {
+	if t.leader == nil || told == nil || told.ObservedBy != installation || told.ObservedGeneration != t.spec.Generation {
 		return
 	}
 	refused, ok := status.TrustRefusal(told)

@@ -17,13 +17,15 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
 
+const installation = "proxyauth/proxyauthk8s"
+
 // told is the status of an object with that reason of Ready since minute.
 func told(generation int64, reason string, minute int) *v1.ProxyKubeApiStatus {
 	status := metav1.ConditionFalse
 	if reason == k8swatch.ReasonServing {
 		status = metav1.ConditionTrue
 	}
-	return &v1.ProxyKubeApiStatus{ObservedGeneration: generation, Conditions: []metav1.Condition{
+	return &v1.ProxyKubeApiStatus{ObservedBy: installation, ObservedGeneration: generation, Conditions: []metav1.Condition{
 		{Type: "Reachable", Status: metav1.ConditionTrue, Reason: "Answered"},
 		{Type: "Ready", Status: status, Reason: reason, Message: "told", LastTransitionTime: metav1.NewTime(time.Unix(int64(60*minute), 0))},
 	}}
@@ -67,7 +69,12 @@ func follower(t *testing.T, mode v1.UpstreamMode) (*Trust, *atomic.Int32) {
 	return c, asked
 }
 
-// TRUST-4: which status closes what; none opens.
+func observedBy(another string, s *v1.ProxyKubeApiStatus) *v1.ProxyKubeApiStatus {
+	s.ObservedBy = another
+	return s
+}
+
+// TRUST-4, REC-8: which status closes what; none opens.
 func TestReadStatus(t *testing.T) {
 	const notTrusted, notHonoured, identity = k8swatch.ReasonFrontProxyNotTrusted, k8swatch.ReasonUpstreamIdentityNotHonoured, k8swatch.ReasonClientCertIsIdentity
 	tests := map[string]struct {
@@ -79,6 +86,8 @@ func TestReadStatus(t *testing.T) {
 		"serving":                            {v1.ModeFrontProxy, told(7, k8swatch.ReasonServing, 0), ""},
 		"rejected":                           {v1.ModeFrontProxy, told(7, notTrusted, 0), notTrusted},
 		"not honoured":                       {v1.ModeFrontProxy, told(7, notHonoured, 0), notHonoured},
+		"rejected by another installation":   {v1.ModeFrontProxy, observedBy("other/proxyauthk8s", told(7, notTrusted, 0)), ""},
+		"rejected by an unknown writer":      {v1.ModeFrontProxy, observedBy("", told(7, notTrusted, 0)), ""},
 		"an older generation":                {v1.ModeFrontProxy, told(6, notTrusted, 0), ""},
 		"a newer generation":                 {v1.ModeFrontProxy, told(8, notTrusted, 0), ""},
 		"another reason":                     {v1.ModeFrontProxy, told(7, k8swatch.ReasonDisabled, 0), ""},
@@ -92,7 +101,7 @@ func TestReadStatus(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			c, asked := follower(t, tt.mode)
-			c.ReadStatus(tt.status)
+			c.ReadStatus(tt.status, installation)
 			if n := asked.Load(); n != 0 {
 				t.Errorf("asked %d times", n)
 			}
@@ -110,12 +119,12 @@ func TestReadStatus(t *testing.T) {
 // causes no probe: there is no certificate to probe with.
 func TestReadStatusWithoutCertificate(t *testing.T) {
 	c, asked := follower(t, v1.ModeFrontProxy)
-	c.ReadStatus(told(7, k8swatch.ReasonFrontProxyNotTrusted, 0))
+	c.ReadStatus(told(7, k8swatch.ReasonFrontProxyNotTrusted, 0), installation)
 	spec := *c.spec
 	spec.Probe = false
 	c = New(&spec, nil, c, boundedjson.NewReader(1), nil)
 	for minute, reason := range []string{k8swatch.ReasonClientCertMissing, k8swatch.ReasonUpstreamIdentityNotHonoured, k8swatch.ReasonServing} {
-		c.ReadStatus(told(7, reason, minute+1))
+		c.ReadStatus(told(7, reason, minute+1), installation)
 	}
 	if v := c.probe(t.Context()); v.Trust != v1.TrustUnknown {
 		t.Errorf("a probe without a certificate: %+v", v)
@@ -136,7 +145,7 @@ func TestReadStatusOnlyChanges(t *testing.T) {
 	c, asked := follower(t, v1.ModePassthrough)
 	step := func(what string, status *v1.ProxyKubeApiStatus, open bool) {
 		t.Helper()
-		c.ReadStatus(status)
+		c.ReadStatus(status, installation)
 		if c.Open() != open {
 			t.Fatalf("%s: open %t", what, c.Open())
 		}
@@ -149,7 +158,7 @@ func TestReadStatusOnlyChanges(t *testing.T) {
 	if asked.Load() != 0 {
 		t.Fatal("asked too early")
 	}
-	c.ReadStatus(told(7, k8swatch.ReasonServing, 3))
+	c.ReadStatus(told(7, k8swatch.ReasonServing, 3), installation)
 	for deadline := time.Now().Add(10 * time.Second); !c.Open() && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 	}
 	if !c.Open() || asked.Load() != 1 {
@@ -158,12 +167,12 @@ func TestReadStatusOnlyChanges(t *testing.T) {
 	step("the status is as before", told(7, k8swatch.ReasonServing, 3), true)
 
 	// The last refusal outlives a trust key: an old one does not close a new gate.
-	c.ReadStatus(told(7, k8swatch.ReasonClientCertIsIdentity, 4))
+	c.ReadStatus(told(7, k8swatch.ReasonClientCertIsIdentity, 4), installation)
 	spec := *c.spec
 	spec.ServerName = "other.example.com"
 	next := New(&spec, c.requestPair, c, boundedjson.NewReader(1), nil)
 	next.ObserveClientCert(probe.CertVerdict{Seen: probe.SeenAnonymous})
-	next.ReadStatus(told(7, k8swatch.ReasonClientCertIsIdentity, 4))
+	next.ReadStatus(told(7, k8swatch.ReasonClientCertIsIdentity, 4), installation)
 	if !next.Open() {
 		t.Error("an old refusal closed a new gate")
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/status"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
@@ -34,6 +35,9 @@ func (t *Trust) standing() status.TrustState {
 			state.ClientCertIsIdentity = cmp.Or(v.Message, "the apiserver takes the certificate of client_cert for an identity")
 		}
 	}
+	if !t.guard.Open() && !t.guard.Refused() {
+		state.Unproven = cmp.Or(t.guard.Doubt(), "the apiserver has not answered a check yet")
+	}
 	return state
 }
 
@@ -44,10 +48,16 @@ func (t *Trust) State() status.TrustState {
 	if state.Trust == "" && t.spec.Probe {
 		before := t.beforeRenewal
 		before.ClientCertIsIdentity = state.ClientCertIsIdentity
+		if before.Trust == "" || t.spec.Mode != v1.ModeFrontProxy {
+			before.Unproven = state.Unproven
+		}
 		return before
 	}
 	return state
 }
+
+// Doubted reports whether a check was made that proved nothing.
+func (t *Trust) Doubted() bool { return t.guard.Doubt() != "" }
 
 // Notices are the conditions that close nothing: UpstreamTrustUnknown where the
 // probe of client_cert gave no verdict.
@@ -72,5 +82,6 @@ func (t *Trust) Unsettled() bool {
 	if !asked || t.spec.Ready.Status != k8swatch.StatusTrue {
 		return false
 	}
-	return t.Reachable() == nil || s.frontProxy != "" && t.frontProxy.State().Verdict.Trust == ""
+	return t.Reachable() == nil || s.frontProxy != "" && t.frontProxy.State().Verdict.Trust == "" ||
+		s.clientCert != "" && t.clientCert.State().Verdict.Seen == ""
 }

@@ -184,8 +184,8 @@ func (t *Trust) ClosedReason() (reason string) {
 		return ""
 	}
 	ready := status.EffectiveReady(t.spec, t.standing())
-	if ready.Status == k8swatch.StatusTrue {
-		return ""
+	if ready.Status == k8swatch.StatusTrue || ready.Reason == k8swatch.ReasonUpstreamTrustUnknown {
+		return "" // AwaitVerdict asks the apiserver
 	}
 	t.guard.Reprobe()
 	return ready.Reason
@@ -203,7 +203,7 @@ func (t *Trust) AwaitVerdict(ctx context.Context) (reason string) {
 	}
 	ready := status.EffectiveReady(t.spec, t.standing())
 	if ready.Status == k8swatch.StatusTrue {
-		return k8swatch.NoticeUpstreamTrustUnknown
+		return k8swatch.ReasonUpstreamTrustUnknown
 	}
 	return ready.Reason
 }

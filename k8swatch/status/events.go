@@ -63,9 +63,14 @@ func newEventWriter(config *rest.Config, logger *zap.Logger) (*eventWriter, erro
 // the status itself says the same.
 func (w *eventWriter) changes(ctx context.Context, object *v1.ProxyKubeApi, status *v1.ProxyKubeApiStatus) {
 	for _, event := range conditionEvents(conditionsOf(object.Status), status.Conditions) {
-		if err := w.write(ctx, object, event); err != nil {
-			w.logger.Warn("writing an event", zap.String("cluster", object.Namespace+"/"+object.Name), zap.String("reason", event.reason), zap.Error(err))
-		}
+		w.send(ctx, object, event)
+	}
+}
+
+// send writes one Event.
+func (w *eventWriter) send(ctx context.Context, object *v1.ProxyKubeApi, event conditionEvent) {
+	if err := w.write(ctx, object, event); err != nil {
+		w.logger.Warn("writing an event", zap.String("cluster", object.Namespace+"/"+object.Name), zap.String("reason", event.reason), zap.Error(err))
 	}
 }
 

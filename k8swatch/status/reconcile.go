@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
@@ -71,10 +72,17 @@ type Reconciler struct {
 // written is the last write of an object's status.
 type written struct {
 	at time.Time
-	// over is the version of the object it was written over: while the source
-	// still has that one, status is what the hub has.
-	over   string
-	status *v1.ProxyKubeApiStatus
+	// over is the version of the object it was written over, and made the version
+	// that the write made: while the source has an older one, status is what the
+	// hub has.
+	over, made string
+	// status is what was written, and kept what the hub made of it: a hub whose
+	// CRD is older drops fields.
+	status, kept *v1.ProxyKubeApiStatus
+	// overwrites bounds how often what others overwrite is put right, nil before
+	// the first time. told is what was last told of them.
+	overwrites *rate.Limiter
+	told       string
 }
 
 // NewReconciler does no I/O.
@@ -171,48 +179,76 @@ func (r *Reconciler) reconcile(ctx context.Context, key k8swatch.Key) (wait time
 		return 0, nil
 	}
 	last := r.lastWrite(key)
-	if last.over == object.ResourceVersion && last.status != nil {
-		// The source has not seen it yet.
+	if last.unseen(object.ResourceVersion) {
 		ahead := *object
-		ahead.Status = last.status
+		ahead.Status = last.kept
 		object = &ahead
 	}
 	status, wait := r.statuses.Status(object)
-	if status == nil || Same(status, object.Status) {
+	if status == nil || Same(status, object.Status) || Same(status, last.status) && Same(object.Status, last.kept) {
 		return wait, nil
+	}
+	if another, rest := observer(object, status.ObservedBy, time.Now()); rest > 0 {
+		r.leave(ctx, key, object, another, status.ObservedBy)
+		return rest, nil
 	}
 	if early := betweenWrites - time.Since(last.at); early > 0 {
 		return early, nil
 	}
+	overwritten := last.overwritten(object)
+	if overwritten {
+		if rest := r.mayOverwrite(ctx, key, object, &last); rest > 0 {
+			return rest, nil
+		}
+	}
 	if err := r.limit.Wait(ctx); err != nil {
 		return 0, err
 	}
-	if err := r.write(ctx, object, status); err != nil {
+	made, kept, err := r.write(ctx, object, status)
+	if err != nil {
 		if apierrors.IsNotFound(err) {
 			return 0, nil // gone; the source is about to say so
 		}
 		return 0, err
 	}
-	r.note(key, written{time.Now(), object.ResourceVersion, status})
+	r.update(key, func(w *written) {
+		w.at, w.over, w.made, w.status, w.kept, w.overwrites = time.Now(), object.ResourceVersion, made, status, kept, last.overwrites
+		if !overwritten {
+			w.told = ""
+		}
+	})
 	r.events.changes(ctx, object, status)
 	return wait, nil
 }
 
 // write replaces the status, whatever it is by now: two leaders that overlap
 // do not wait for each other, and the later one is right. The uid keeps it
-// from an object of the same name that came in between.
-func (r *Reconciler) write(ctx context.Context, object *v1.ProxyKubeApi, status *v1.ProxyKubeApiStatus) error {
+// from an object of the same name that came in between. It returns the version that
+// the write made, and the status that the hub kept.
+func (r *Reconciler) write(ctx context.Context, object *v1.ProxyKubeApi, status *v1.ProxyKubeApiStatus) (made string, kept *v1.ProxyKubeApiStatus, err error) {
 	patch, err := json.Marshal([]map[string]any{
 		{"op": "test", "path": "/metadata/uid", "value": object.UID},
 		{"op": "add", "path": "/status", "value": status},
 	})
 	if err != nil {
-		return fmt.Errorf("encoding the status: %w", err)
+		return "", nil, fmt.Errorf("encoding the status: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	return r.client.Patch(types.JSONPatchType).Namespace(object.Namespace).Resource(v1.Resource).
-		Name(object.Name).SubResource("status").Body(patch).Do(ctx).Error()
+	result := r.client.Patch(types.JSONPatchType).Namespace(object.Namespace).Resource(v1.Resource).
+		Name(object.Name).SubResource("status").Body(patch).Do(ctx)
+	if err := result.Error(); err != nil {
+		return "", nil, err
+	}
+	// The spec may not fit the type that it has here, and is not read.
+	var now struct {
+		Metadata metav1.ObjectMeta      `json:"metadata"`
+		Status   *v1.ProxyKubeApiStatus `json:"status"`
+	}
+	if body, err := result.Raw(); err != nil || json.Unmarshal(body, &now) != nil || now.Status == nil {
+		return "", status, nil // written all the same
+	}
+	return now.Metadata.ResourceVersion, now.Status, nil
 }
 
 func (r *Reconciler) lastWrite(key k8swatch.Key) written {
@@ -221,9 +257,11 @@ func (r *Reconciler) lastWrite(key k8swatch.Key) written {
 	return r.written[key]
 }
 
-func (r *Reconciler) note(key k8swatch.Key, w written) {
+func (r *Reconciler) update(key k8swatch.Key, change func(*written)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	w := r.written[key]
+	change(&w)
 	r.written[key] = w
 }
 

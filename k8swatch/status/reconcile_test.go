@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -32,8 +33,10 @@ type writing struct {
 	object  *v1.ProxyKubeApi
 	status  *v1.ProxyKubeApiStatus
 	wait    time.Duration
-	follows bool // no replica leads
-	lags    bool // the source does not see what is written
+	follows bool                   // no replica leads
+	lags    bool                   // the source does not see what is written
+	keeps   *v1.ProxyKubeApiStatus // what the hub makes of the status, nil for the same
+	version int
 	// answers are the codes of the next writes of a status, 200 after them.
 	answers []int
 	patches []string
@@ -81,6 +84,10 @@ func (w *writing) answer(rw http.ResponseWriter, r *http.Request) {
 		_, _ = rw.Write(body)
 		return
 	}
+	if strings.Contains(r.URL.Path, "/events/") { // a count of the same Event
+		_, _ = rw.Write([]byte(`{"kind":"Event","apiVersion":"v1","metadata":{"name":"prod.1","namespace":"team-a"}}`))
+		return
+	}
 	if want := "/apis/weebo.si.rs/v1/namespaces/team-a/proxykubeapis/prod/status"; r.Method != http.MethodPatch || r.URL.Path != want {
 		w.t.Errorf("%s %s", r.Method, r.URL)
 	}
@@ -92,12 +99,22 @@ func (w *writing) answer(rw http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(rw).Encode(metav1.Status{Status: metav1.StatusFailure, Code: int32(code), Reason: map[int]metav1.StatusReason{404: metav1.StatusReasonNotFound}[code]})
 		return
 	}
+	kept := cmp.Or(w.keeps, w.status)
 	if !w.lags {
 		w.object = w.object.DeepCopy()
-		w.object.Status = w.status
-		w.object.ResourceVersion = strconv.Itoa(len(w.patches))
+		w.put(kept, "proxyauthk8s")
 	}
-	_, _ = rw.Write([]byte(`{"apiVersion":"weebo.si.rs/v1","kind":"ProxyKubeApi"}`))
+	_ = json.NewEncoder(rw).Encode(v1.ProxyKubeApi{ObjectMeta: metav1.ObjectMeta{ResourceVersion: w.object.ResourceVersion}, Status: kept})
+}
+
+// put gives the object a status, as the hub does for a manager. The lock is held.
+func (w *writing) put(status *v1.ProxyKubeApiStatus, manager string) {
+	w.object = w.object.DeepCopy()
+	w.object.Status = status
+	w.version++
+	w.object.ResourceVersion = strconv.Itoa(w.version)
+	now := metav1.Now()
+	w.object.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, Subresource: "status", Time: &now}}
 }
 
 func (w *writing) locked(f func()) {

@@ -35,6 +35,9 @@ type TrustState struct {
 	// ClientCertIsIdentity is the user that the apiserver sees in the client_cert
 	// of a cluster in Passthrough (CERT-9); empty while no such user is known.
 	ClientCertIsIdentity string
+	// Unproven is why this replica lets no request pass although no check refused
+	// the certificate: no check ever gave the proof. Empty while requests may pass.
+	Unproven string
 }
 
 // Told is the verdict as a status may show it at that time: none without a probe,
@@ -55,6 +58,9 @@ type Input struct {
 	// Reachable is nil while it is not known. The status then keeps the condition
 	// that it has.
 	Reachable *k8swatch.Condition
+	// ObservedBy is this installation, <namespace>/<Lease> (REC-8); empty with a
+	// directory.
+	ObservedBy string
 	// Previous is the status that the object has, nil for none.
 	Previous *v1.ProxyKubeApiStatus
 	Now      time.Time
@@ -63,7 +69,9 @@ type Input struct {
 // EffectiveReady is Ready with the trust reasons (section 7 of the reference):
 // what the status says and what a request meets. A verdict never opens what
 // the object itself closes. Age plays no part, since a set that a verdict
-// closed is opened by Trusted only (TRUST-4).
+// closed is opened by Trusted only (TRUST-4). Ready is Unknown where the proof is
+// missing that opens the cluster: who waits for Ready waits until requests are
+// served (REC-5).
 func EffectiveReady(c *k8swatch.Cluster, t TrustState) k8swatch.Condition {
 	if c.Ready.Status != k8swatch.StatusTrue {
 		return c.Ready
@@ -74,6 +82,10 @@ func EffectiveReady(c *k8swatch.Cluster, t TrustState) k8swatch.Condition {
 		}
 	} else if c.ClientCert != nil && t.ClientCertIsIdentity != "" {
 		return k8swatch.Condition{Type: k8swatch.ConditionReady, Status: k8swatch.StatusFalse, Reason: k8swatch.ReasonClientCertIsIdentity, Message: t.ClientCertIsIdentity}
+	}
+	if t.Unproven != "" {
+		return k8swatch.Condition{Type: k8swatch.ConditionReady, Status: k8swatch.StatusUnknown, Reason: k8swatch.ReasonUpstreamTrustUnknown,
+			Message: "requests are answered 503 until a check of the apiserver succeeds: " + t.Unproven}
 	}
 	return c.Ready
 }
@@ -120,9 +132,13 @@ func TrustRefusal(status *v1.ProxyKubeApiStatus) (k8swatch.Condition, bool) {
 // nothing changes its result equals Previous, see Same.
 func Build(in Input) *v1.ProxyKubeApiStatus {
 	c := in.Cluster
+	if p := in.Previous; p != nil && p.ObservedBy != "" && p.ObservedBy != in.ObservedBy {
+		in.Previous = nil // its times are about what another installation saw
+	}
 	conditions := statusConditions(in)
 	status := &v1.ProxyKubeApiStatus{
 		ObservedGeneration: c.Generation,
+		ObservedBy:         in.ObservedBy,
 		Conditions:         conditions,
 		UpstreamAuth:       upstreamAuthStatus(in),
 	}

@@ -78,6 +78,11 @@ func TestEffectiveReady(t *testing.T) { // section 7, TRUST-4
 		"a verdict of later times":      {[]func(*v1.ProxyKubeApiSpec){k8stest.InFrontProxy}, probed("Doubtful", ""), k8swatch.ReasonServing},
 		"Rejected in preparation":       {[]func(*v1.ProxyKubeApiSpec){k8stest.InPreparation}, probed(v1.TrustRejected, ""), k8swatch.ReasonServing},
 		"Rejected in plain Passthrough": {nil, probed(v1.TrustRejected, ""), k8swatch.ReasonServing},
+		"unproven":                      {[]func(*v1.ProxyKubeApiSpec){k8stest.InFrontProxy}, TrustState{Unproven: "no answer"}, k8swatch.ReasonUpstreamTrustUnknown},
+		"unproven and rejected": {[]func(*v1.ProxyKubeApiSpec){k8stest.InFrontProxy}, TrustState{Trust: v1.TrustRejected, Unproven: "no answer"},
+			k8swatch.ReasonFrontProxyNotTrusted},
+		"unproven, closed by the object": {[]func(*v1.ProxyKubeApiSpec){k8stest.InFrontProxy, func(s *v1.ProxyKubeApiSpec) { s.Enabled = ptr.To(false) }},
+			TrustState{Unproven: "no answer"}, k8swatch.ReasonDisabled},
 		"another reason comes first": {[]func(*v1.ProxyKubeApiSpec){k8stest.InFrontProxy, func(s *v1.ProxyKubeApiSpec) { s.Enabled = ptr.To(false) }},
 			probed(v1.TrustRejected, ""), k8swatch.ReasonDisabled},
 		"Trusted opens nothing": {[]func(*v1.ProxyKubeApiSpec){k8stest.InFrontProxy, func(s *v1.ProxyKubeApiSpec) { s.ProxyGroup = ptr.To("") }},
@@ -87,7 +92,8 @@ func TestEffectiveReady(t *testing.T) { // section 7, TRUST-4
 		t.Run(name, func(t *testing.T) {
 			c := compiled(t, test.change...)
 			got := EffectiveReady(c, test.trust)
-			if got.Type != k8swatch.ConditionReady || got.Reason != test.reason || got.Message == "" || (got.Status == k8swatch.StatusTrue) != (test.reason == k8swatch.ReasonServing) {
+			if got.Type != k8swatch.ConditionReady || got.Reason != test.reason || got.Message == "" || (got.Status == k8swatch.StatusTrue) != (test.reason == k8swatch.ReasonServing) ||
+				(got.Status == k8swatch.StatusUnknown) != (test.reason == k8swatch.ReasonUpstreamTrustUnknown) {
 				t.Errorf("%+v, want %s", got, test.reason)
 			}
 		})
@@ -357,6 +363,8 @@ func TestStatusProperties(t *testing.T) {
 				LastProbe: in.Now.Add(-time.Duration(rapid.IntRange(0, 1200).Draw(t, "age")) * time.Second)}
 			in.Trust.Since = in.Trust.LastProbe
 		}
+		in.Trust.Unproven = rapid.SampledFrom([]string{"", "no answer"}).Draw(t, "unproven")
+		in.ObservedBy = rapid.SampledFrom([]string{"", "a/l", "b/l"}).Draw(t, "observedBy")
 		if s := rapid.SampledFrom([]string{"", k8swatch.StatusTrue, k8swatch.StatusFalse, k8swatch.StatusUnknown}).Draw(t, "reachable"); s != "" {
 			in.Reachable = &k8swatch.Condition{Type: k8swatch.ConditionReachable, Status: s, Reason: "Answered"}
 		}

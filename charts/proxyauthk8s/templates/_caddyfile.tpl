@@ -81,6 +81,9 @@ acme-ca-root.pem: |
 {{- with .Values.watchNamespaces }}
 			watch_namespaces {{ join " " . }}
 {{- end }}
+{{- with .Values.objectSelector }}
+			object_selector {{ . | quote }}
+{{- end }}
 		}
 		allowed_modes {{ join " " .Values.upstreamAuth.allowedModes }}
 {{- with .Values.audienceValidation }}

@@ -22,6 +22,8 @@ type Options struct {
 	// DeniedTargets are those of a proxy with a Hub: nil is none, since the servers
 	// of tests are on 127.0.0.1, and an empty list is the product's default.
 	DeniedTargets []string
+	// ObjectSelector is a label selector; empty is all objects of the hub.
+	ObjectSelector string
 	// AllowedModes default to Passthrough and FrontProxy.
 	AllowedModes []string
 	// Settings are further lines of the global option proxyauth, Global of the
@@ -131,6 +133,9 @@ func (o *Options) caddyfile() string {
 		line(3, "kubeconfig %s", o.Hub)
 		if o.LeaderElection != "" {
 			line(3, "leader_election %s", o.LeaderElection)
+		}
+		if o.ObjectSelector != "" {
+			line(3, "object_selector %q", o.ObjectSelector)
 		}
 		line(2, "}")
 		if o.DeniedTargets == nil {

@@ -11,9 +11,12 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=proxykubeapis,singular=proxykubeapi,shortName=pka,scope=Namespaced
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=='Ready')].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=='Ready')].reason`
 // +kubebuilder:printcolumn:name="Path",type=string,JSONPath=`.status.path`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Upstream",type=string,JSONPath=`.status.upstreamAuth.mode`,priority=1
 // +kubebuilder:printcolumn:name="Trust",type=string,JSONPath=`.status.upstreamAuth.trust`,priority=1
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=='Ready')].message`,priority=1
 type ProxyKubeApi struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -21,6 +21,10 @@ type ProxyKubeApiStatus struct {
 	// observedGeneration is the generation of the spec that this status speaks
 	// of.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// observedBy is the installation of the proxy that wrote this status:
+	// <namespace>/<Lease>. Another installation that serves the object too leaves
+	// the status alone while it is younger than 15 minutes.
+	ObservedBy string `json:"observedBy,omitempty"`
 	// conditions are Ready, Reachable, and the notices that apply. At most 32.
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=map

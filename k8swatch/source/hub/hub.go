@@ -43,6 +43,9 @@ type Options struct {
 	// WatchNamespaces are where ProxyKubeApis and Services are watched; empty
 	// is in all namespaces. A Service elsewhere is then read by name.
 	WatchNamespaces []string
+	// ObjectSelector is a label selector: ProxyKubeApis without these labels are
+	// not there for this proxy (REC-8). Empty is all.
+	ObjectSelector string
 	// ReferenceNamespaces are the namespaces, besides its own, that an
 	// object's references may point to (API-4). No other is ever asked.
 	ReferenceNamespaces []string

@@ -38,7 +38,7 @@ func (k *Source) decodeObject(u *unstructured.Unstructured) (object *k8swatch.Ob
 	id.APIVersion, id.Kind = u.GetAPIVersion(), u.GetKind()
 	id.Namespace, id.Name, id.UID = u.GetNamespace(), u.GetName(), u.GetUID()
 	id.ResourceVersion, id.Generation = u.GetResourceVersion(), u.GetGeneration()
-	id.DeletionTimestamp = u.GetDeletionTimestamp()
+	id.DeletionTimestamp, id.ManagedFields = u.GetDeletionTimestamp(), u.GetManagedFields()
 	defer func() {
 		if recover() != nil {
 			object = &k8swatch.Object{ProxyKubeApi: id, Invalid: "the object cannot be processed"}

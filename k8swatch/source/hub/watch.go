@@ -176,12 +176,18 @@ func (k *Source) watchObjects(namespace string) *watcher {
 	expected.SetGroupVersionKind(v1.SchemeGroupVersionKind)
 	return &watcher{
 		k: k, resource: inNamespace("proxykubeapis", namespace), expected: expected,
-		listFor:  listWith(client.List),
-		watchFor: client.Watch,
-		decode:   decodeAs(func(u *unstructured.Unstructured) any { return k.decodeObject(u) }),
-		put:      func(key k8swatch.Key, value any) { k.putObject(key, value.(*k8swatch.Object)) },
-		drop:     k.dropObject,
-		synced:   k.firstSync,
+		listFor: listWith(func(ctx context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+			o.LabelSelector = k.options.ObjectSelector
+			return client.List(ctx, o)
+		}),
+		watchFor: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = k.options.ObjectSelector
+			return client.Watch(ctx, o)
+		},
+		decode: decodeAs(func(u *unstructured.Unstructured) any { return k.decodeObject(u) }),
+		put:    func(key k8swatch.Key, value any) { k.putObject(key, value.(*k8swatch.Object)) },
+		drop:   k.dropObject,
+		synced: k.firstSync,
 	}
 }
 
@@ -285,13 +291,26 @@ func onlyName(name string) func(*metav1.ListOptions) {
 }
 
 // trimMeta drops metadata that the proxy does not read: the managed fields, and
-// the copy of the object that kubectl apply leaves in an annotation.
+// the copy of the object that kubectl apply leaves in an annotation. Of the managed
+// fields it keeps who wrote the status last, and when (REC-8).
 func trimMeta(object metav1.Object) {
-	object.SetManagedFields(nil)
+	object.SetManagedFields(lastStatusWrite(object.GetManagedFields()))
 	if annotations := object.GetAnnotations(); annotations[corev1.LastAppliedConfigAnnotation] != "" {
 		delete(annotations, corev1.LastAppliedConfigAnnotation)
 		object.SetAnnotations(annotations)
 	}
+}
+
+// lastStatusWrite returns the youngest entry about the status, without the fields.
+func lastStatusWrite(all []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+	var last []metav1.ManagedFieldsEntry
+	for _, entry := range all {
+		if entry.Subresource != "status" || entry.Time == nil || last != nil && !last[0].Time.Before(entry.Time) {
+			continue
+		}
+		last = []metav1.ManagedFieldsEntry{{Manager: entry.Manager, Operation: entry.Operation, Subresource: entry.Subresource, Time: entry.Time}}
+	}
+	return last
 }
 
 func inNamespace(what, namespace string) string {

@@ -20,11 +20,12 @@ func (w *world) goodCluster(t *testing.T) {
 	w.hub.Apply(t, w.cluster("prod"))
 	s := w.hub.WaitReady(t, mine, "prod", "True/Serving")
 	if s.UpstreamAuth == nil || s.UpstreamAuth.Trust != v1.TrustTrusted || hub.Condition(s, "Reachable") != "True/Answered" ||
-		!s.Exposed || s.Path == nil || *s.Path != "/clusters/team-a/prod" || s.Error != nil || s.ObservedGeneration != 1 {
+		!s.Exposed || s.Path == nil || *s.Path != "/clusters/team-a/prod" || s.Error != nil || s.ObservedGeneration != 1 ||
+		s.ObservedBy != "proxyauth/proxyauthk8s" {
 		t.Errorf("status %+v", s)
 	}
 	out := w.hub.Admin.MustRun(t, "get", "pka", "-n", mine, "prod", "-o", "wide").Stdout
-	for _, column := range []string{"READY", "PATH", "UPSTREAM", "TRUST", "True", "/clusters/team-a/prod", "FrontProxy", "Trusted"} {
+	for _, column := range []string{"READY", "REASON", "PATH", "AGE", "UPSTREAM", "TRUST", "MESSAGE", "True", "Serving", "/clusters/team-a/prod", "FrontProxy", "Trusted", "the cluster is served"} {
 		if !strings.Contains(out, column) {
 			t.Errorf("no %s in\n%s", column, out)
 		}

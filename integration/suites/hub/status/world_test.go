@@ -38,6 +38,7 @@ func TestStatus(t *testing.T) {
 	t.Run("REC-4 a good cluster", w.goodCluster)
 	t.Run("API-8 fields without effect", w.withoutEffect)
 	t.Run("REC-5 what closes", w.closes)
+	t.Run("REC-5 kubectl wait", w.waits)
 	t.Run("SIG-5 health", w.health)
 	t.Run("API-4 an opened namespace", w.openedNamespace)
 	t.Run("CERT-4 the certificate outlives its object", w.outlives)

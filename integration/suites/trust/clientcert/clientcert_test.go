@@ -128,7 +128,7 @@ func TestCERT9Answers(t *testing.T) {
 	}
 	px.MustCluster(t, namespace, name, func(s *proxy.ClusterStatus) bool {
 		r := s.Condition("Reachable")
-		return s.Condition("UpstreamTrustUnknown") != nil && r != nil && r.Reason == "ServerError"
+		return s.Ready() == "Unknown/UpstreamTrustUnknown" && s.Condition("UpstreamTrustUnknown") != nil && r != nil && r.Reason == "ServerError"
 	})
 
 	opens := func() {

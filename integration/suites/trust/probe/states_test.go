@@ -239,7 +239,7 @@ func checkStatus(t *testing.T, px *proxy.Proxy, closed string) {
 	case "UpstreamIdentityNotHonoured":
 		ready, trust = "False/"+closed, v1.TrustNotHonoured
 	case "UpstreamTrustUnknown":
-		trust = v1.TrustUnknown
+		ready, trust = "Unknown/"+closed, v1.TrustUnknown
 	}
 	s := px.MustCluster(t, namespace, name, func(s *proxy.ClusterStatus) bool {
 		return s.Ready() == ready && s.Status.UpstreamAuth != nil && s.Status.UpstreamAuth.Trust == trust
