@@ -11,15 +11,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientauthentication "k8s.io/client-go/pkg/apis/clientauthentication/v1"
+
+	harness "github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/oidc"
 )
 
 // tokenLimit bounds a login.
@@ -71,10 +71,7 @@ func clientTrusting(caFile string) (*http.Client, error) {
 	if !pool.AppendCertsFromPEM(pem) {
 		return nil, errors.New("reading the provider's CA: no certificate")
 	}
-	return &http.Client{
-		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}, nil
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}, nil
 }
 
 // login is the authorization code flow with PKCE. ctx carries the client too,
@@ -89,7 +86,7 @@ func login(ctx context.Context, client *http.Client, issuer, clientID, user stri
 		Scopes: []string{oidc.ScopeOpenID, "profile", "email", "groups"},
 	}
 	verifier, state := oauth2.GenerateVerifier(), rand.Text()
-	back, err := browse(ctx, client, cfg.AuthCodeURL(state, oauth2.S256ChallengeOption(verifier)), user)
+	back, err := harness.Browse(ctx, client, issuer, cfg.AuthCodeURL(state, oauth2.S256ChallengeOption(verifier)), user)
 	if err != nil {
 		return "", expires, err
 	}
@@ -106,35 +103,4 @@ func login(ctx context.Context, client *http.Client, issuer, clientID, user stri
 		return "", expires, err
 	}
 	return token, verified.Expiry, nil
-}
-
-// browse is the browser and the person in front of it: it follows the
-// redirects, says who it is on the login page, and returns the URL on which a
-// native application would wait.
-func browse(ctx context.Context, client *http.Client, page, user string) (*url.URL, error) {
-	for range 10 {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
-		if err != nil {
-			return nil, err
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			return nil, err
-		}
-		resp.Body.Close()
-		next, err := resp.Location()
-		if err != nil {
-			return nil, fmt.Errorf("%s answered %s and no redirect", req.URL.Path, resp.Status)
-		}
-		if strings.HasPrefix(next.String(), redirectURL+"?") {
-			return next, nil
-		}
-		if strings.HasSuffix(next.Path, "/login") {
-			query := next.Query()
-			query.Set("user", user)
-			next.RawQuery = query.Encode()
-		}
-		page = next.String()
-	}
-	return nil, errors.New("too many redirects")
 }

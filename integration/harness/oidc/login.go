@@ -54,6 +54,12 @@ func (p *Provider) login(w http.ResponseWriter, r *http.Request) {
 func (p *Provider) Browse(ctx context.Context, authorizeURL, username string) (*url.URL, error) {
 	client := p.Client()
 	defer client.CloseIdleConnections()
+	return Browse(ctx, client, p.Issuer, authorizeURL, username)
+}
+
+// Browse is Provider.Browse in another process than that of the provider. It changes
+// the client.
+func Browse(ctx context.Context, client *http.Client, issuer, authorizeURL, username string) (*url.URL, error) {
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	next := authorizeURL
 	for range 10 {
@@ -71,7 +77,7 @@ func (p *Provider) Browse(ctx context.Context, authorizeURL, username string) (*
 		if err != nil {
 			return nil, fmt.Errorf("logging in: %w: %s: %s", errNoRedirect, resp.Status, body)
 		}
-		if !strings.HasPrefix(location.String(), p.Issuer+"/") {
+		if !strings.HasPrefix(location.String(), issuer+"/") {
 			return location, nil
 		}
 		if location.Path == issuerPath+loginPath {
