@@ -144,7 +144,7 @@ lint: ## gofmt, vet and staticcheck over every module
 
 .PHONY: xcaddy
 xcaddy: ## The distribution as xcaddy builds it
-	cd integration && go test -timeout 15m -tags xcaddy -run XCaddy ./suites/xcaddybuild/...
+	cd integration && go test -timeout 15m -tags xcaddy -run "XCaddy|ModuleProxy" ./suites/xcaddybuild/...
 
 .PHONY: generate
 generate: ## CRD, its chart and deepcopy from the markers of the API types

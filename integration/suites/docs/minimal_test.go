@@ -27,19 +27,73 @@ func onLoopback(t *testing.T, text, site string) string {
 	}
 	text = global + strings.TrimPrefix(text, begin)
 	text = strings.Replace(text, site+" {\n", "https://127.0.0.1:%{port} {\n\ttls %{cert} %{key}\n", 1)
-	return strings.ReplaceAll(text, etc+"/clusters.d", "%{directory}")
+	return strings.NewReplacer(
+		etc+"/clusters.d", "%{directory}", "/var/log/proxyauth/caddy.log", "%{log}", "\n:443 {", "\n:%{port2} {", ":9180 {", ":%{health} {",
+		"\tadmin unix//run/proxyauth/admin.sock|0600\n", "",
+	).Replace(text)
 }
 
-// readme is the Caddyfile of the minimal set-up.
-func readme(t *testing.T) string {
+// caddyfileOf is the first Caddyfile of a page.
+func caddyfileOf(t *testing.T, page string) string {
 	t.Helper()
 	for _, s := range snippets(t, "caddyfile") {
-		if s.page == "README.md" {
+		if s.page == page {
 			return s.text
 		}
 	}
-	t.Fatal("README.md has no Caddyfile")
+	t.Fatalf("%s has no Caddyfile", page)
 	return ""
+}
+
+// openCluster is an object that relays every bearer to up.
+func openCluster(up *rawserver.Server) string {
+	object := proxy.Cluster("team-a", "prod", up.URL, up.ServerCA)
+	object.Spec.AuthConfig = &v1.AuthConfig{DisableValidation: true}
+	return proxy.Manifests(object)
+}
+
+// On a host the log, the audit and the access log are one file, whose lines are
+// JSON, and no line holds a token. kubectl shows a whole answer with --raw.
+func TestHostLogsGoToOneFile(t *testing.T) {
+	t.Parallel()
+	up := rawserver.Start(t, rawserver.Options{NoIdentity: true, Handler: func(w *rawserver.Writer, _ *rawserver.Request) {
+		w.Respond(http.StatusOK, []byte("the answer of the apiserver"))
+	}})
+	px := proxy.Start(t, proxy.Options{
+		Caddyfile: onLoopback(t, caddyfileOf(t, "docs/install-host.md"), "k8s.example.com"),
+		Manifests: map[string]string{"prod.yaml": openCluster(up)},
+	})
+	px.MustServe(t, "team-a", "prod")
+	const secret = "c2VjcmV0LXRva2Vu"
+	const path = "/clusters/team-a/prod/api"
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, px.URL+path+"?access_token="+secret, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Cookie", "session="+secret)
+	r.Header.Set("Sec-Websocket-Protocol", "base64url.bearer.authorization.k8s.io."+secret+", v5.channel.k8s.io")
+	res, err := px.Client("h1").Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	for _, logger := range []string{proxy.AuditLogger, "http.log.access", "http"} {
+		if _, err := px.WaitLog(t.Context(), func(e proxy.Entry) bool {
+			return e.Text("logger") == logger || strings.HasPrefix(e.Text("logger"), logger+".log")
+		}); err != nil {
+			t.Errorf("the file has no line of %s: %v", logger, err)
+		}
+	}
+	if strings.Contains(px.Everything(), secret) {
+		t.Error("a line holds a token")
+	}
+
+	kubectl := px.Kubectl(t, "team-a", "prod", secret)
+	for _, args := range [][]string{{"get", "--raw", "/api"}, {"--server", px.URL, "get", "--raw", path}} {
+		if answer := kubectl.MustEnd(t, args...); answer.Stdout != "the answer of the apiserver" {
+			t.Errorf("kubectl %q: %s%s", args, answer.Stdout, answer.Stderr)
+		}
+	}
 }
 
 // A kubectl exec with a command line of 40 kB passes on the minimal set-up of the
@@ -48,11 +102,9 @@ func readme(t *testing.T) string {
 func TestReadmeTakesLongCommands(t *testing.T) {
 	t.Parallel()
 	up := rawserver.Start(t, rawserver.Options{Handler: rawserver.WhoAmI})
-	object := proxy.Cluster("team-a", "prod", up.URL, up.ServerCA)
-	object.Spec.AuthConfig = &v1.AuthConfig{DisableValidation: true}
 	px := proxy.Start(t, proxy.Options{
-		Caddyfile: onLoopback(t, readme(t), "k8s.example.com"),
-		Manifests: map[string]string{"prod.yaml": proxy.Manifests(object)},
+		Caddyfile: onLoopback(t, caddyfileOf(t, "README.md"), "k8s.example.com"),
+		Manifests: map[string]string{"prod.yaml": openCluster(up)},
 	})
 	px.MustServe(t, "team-a", "prod")
 	path := "/clusters/team-a/prod/api/v1/namespaces/default/pods/p/exec?stdin=true&command=" + url.QueryEscape(strings.Repeat("x", 40_000))

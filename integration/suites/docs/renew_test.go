@@ -55,7 +55,7 @@ func TestRenewScript(t *testing.T) {
 			for from, to := range map[string]string{
 				"/etc/front-proxy-ca/team-a-prod": dir,
 				"/etc/proxyauth/clusters.d":       clusters,
-				"owner=caddy":                     "owner=" + c.owner,
+				"owner=proxyauth":                 "owner=" + c.owner,
 				`chown "$owner"`:                  c.chown,
 			} {
 				if strings.Count(script, from) != 1 {
