@@ -26,10 +26,14 @@ const (
 // ErrBudget says that the expressions of one token took too long.
 var ErrBudget = errors.New("the expressions cost too much")
 
-// IsBudget reports whether an expression failed because of what it cost.
+// errTooMuch says that a guard kept a function from being called.
+var errTooMuch = errors.New("a call would make too much of its arguments")
+
+// IsBudget reports whether an expression failed because of what it cost, or would have
+// cost.
 func IsBudget(err error) bool {
 	var cancelled interpreter.EvalCancelledError
-	return errors.Is(err, ErrBudget) ||
+	return errors.Is(err, ErrBudget) || errors.Is(err, errTooMuch) ||
 		errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded
 }
 

@@ -215,4 +215,4 @@ func binding(arity int, original *functions.Overload, allow func([]ref.Val) bool
 	})
 }
 
-func tooMuch() ref.Val { return types.NewErr("a call would make too much of its arguments") }
+func tooMuch() ref.Val { return types.WrapErr(errTooMuch) }

@@ -16,8 +16,8 @@ const dearAfter = 20 * time.Millisecond
 // Turns decides of how many tokens, and of which, the expressions are evaluated at
 // once in a process. A turn goes to the cluster that will have used least time when it
 // ends. So any number of clusters with costly expressions keep the token of another
-// waiting for one evaluation at most. Clusters with dear evaluations leave one turn to
-// the others.
+// waiting for one evaluation at most. Clusters with dear evaluations leave half of the
+// turns to the others.
 type Turns struct {
 	total int
 
@@ -34,7 +34,7 @@ type Turns struct {
 // NewTurns makes the turns of a process, of which each cluster takes a part with
 // ForCluster.
 func NewTurns() *Turns {
-	// Two at least, so that one can be left to others.
+	// Two at least, so that there are halves.
 	return &Turns{total: max(2, runtime.GOMAXPROCS(0))}
 }
 
@@ -154,7 +154,7 @@ func (t *Turns) grantLocked() {
 }
 
 func (c *ClusterTurns) mayRunLocked() bool {
-	return c.running < max(1, c.all.total/2) && (!c.isDear() || c.all.dear < c.all.total-1)
+	return c.running < c.all.total/2 && (!c.isDear() || c.all.dear < c.all.total/2)
 }
 
 func (c *ClusterTurns) isDear() bool { return c.longest >= dearAfter }

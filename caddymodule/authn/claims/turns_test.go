@@ -46,8 +46,8 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// AUTH-17: whatever the number of clusters with dear evaluations, one turn is left to
-// the others, and a token of a cluster that used little waits for none of theirs.
+// AUTH-17: whatever the number of clusters with dear evaluations, half of the turns is
+// left to the others, and a token of a cluster that used little waits for none of theirs.
 func TestDearEvaluationsDelayNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := &Turns{total: 2}

@@ -15,6 +15,7 @@ func TestTenant(t *testing.T) {
 		{"references", references},
 		{"a label that comes", labelThatComes},
 		{"names", names},
+		{"a default group", defaultGroup},
 		{"repointing", repointing},
 		{"spellings of a URL", spellings},
 		{"prefixes", prefixes},
