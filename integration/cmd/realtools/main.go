@@ -22,7 +22,7 @@ func main() {
 		for _, t := range realtools.All() {
 			fmt.Fprintln(os.Stderr, "  "+t.Name)
 		}
-		for _, t := range realtools.Older() {
+		for _, t := range realtools.OnlyNamed() {
 			fmt.Fprintln(os.Stderr, "  "+t.Name+" (only when named)")
 		}
 	}

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,8 @@ type Result struct {
 // own, so that neither settings nor caches of the caller play a part.
 type Kubectl struct {
 	Kubeconfig string
+	// Tool is the kubectl to run; the zero value is the pinned one.
+	Tool realtools.Tool
 	// Home holds kubectl's caches; each caller that must not see cached
 	// discovery takes a new one.
 	Home string
@@ -60,7 +63,7 @@ func (k Kubectl) Run(ctx context.Context, args ...string) (Result, error) {
 // Command is a kubectl to be started by the caller, for what streams, within
 // k.Namespaces.Do when there are such. It ends with the context.
 func (k Kubectl) Command(ctx context.Context, args ...string) (*exec.Cmd, error) {
-	binary, err := realtools.Path(ctx, realtools.Kubectl, nil)
+	binary, err := realtools.Path(ctx, cmp.Or(k.Tool, realtools.Kubectl), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 func TestPlans(t *testing.T) {
 	t.Setenv("PROXYAUTH_CACHE", t.TempDir())
 	seen := map[string]bool{}
-	for _, tool := range append(All(), Older()...) {
+	for _, tool := range append(All(), OnlyNamed()...) {
 		p, err := newPlan(tool)
 		if err != nil {
 			t.Fatalf("planning %s: %v", tool.Name, err)

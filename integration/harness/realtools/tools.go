@@ -37,18 +37,24 @@ var (
 	KubeAPIServer128 = Tool{Name: "kube-apiserver-1.28", Package: "k8s.io/kubernetes/cmd/kube-apiserver", Module: "k8s.io/kubernetes", Dir: "kubernetes-1.28", StampVersion: true}
 )
 
+// Kubectl129 is an older kubectl.
+var Kubectl129 = Tool{Name: "kubectl-1.29", Package: "k8s.io/kubernetes/cmd/kubectl", Module: "k8s.io/kubernetes", Dir: "kubectl-1.29", StampVersion: true}
+
 // All lists every tool that the short tests and the Makefile need, the slow ones
 // first.
 func All() []Tool {
 	return []Tool{KubeAPIServer, Kubectl, Kubelet, KubeControllerManager, KubeScheduler, KubeProxy, Helm, Etcd, Staticcheck, XCaddy, ControllerGen}
 }
 
-// Older lists the tools that the long tests need besides.
+// Older lists the older apiservers, which the long tests alone need.
 func Older() []Tool { return []Tool{KubeAPIServer129, KubeAPIServer128} }
+
+// OnlyNamed lists what is built only when it is named.
+func OnlyNamed() []Tool { return append(Older(), Kubectl129) }
 
 // Named returns the tool of that name.
 func Named(name string) (Tool, bool) {
-	for _, t := range append(All(), Older()...) {
+	for _, t := range append(All(), OnlyNamed()...) {
 		if t.Name == name {
 			return t, true
 		}

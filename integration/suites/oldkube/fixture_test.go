@@ -37,13 +37,20 @@ type world struct {
 
 func newWorld(t *testing.T, tool realtools.Tool) *world {
 	t.Helper()
+	w := worldOf(t, tool)
+	isVersion(t, w.right, tool)
+	return w
+}
+
+// worldOf is newWorld with an apiserver whose name says no version.
+func worldOf(t *testing.T, tool realtools.Tool) *world {
+	t.Helper()
 	authorities, err := kube.NewPKI()
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &world{idp: oidc.Start(t, oidc.Options{}), etcd: kube.StartSharedEtcd(t), pki: authorities, tool: tool}
 	w.right = w.apiserver(t, nil)
-	isVersion(t, w.right, tool)
 	return w
 }
 
