@@ -106,7 +106,9 @@ func startAPIServer(ctx context.Context, binary, dir string, o Options) (*APISer
 				"--secure-port=" + strconv.Itoa(port),
 				"--etcd-servers=" + o.Etcd.URL, "--etcd-prefix=" + prefix,
 			}, args...), o.ExtraArgs...),
-			env:        append(cleanEnv(l.dir), o.Env...),
+			// An apiserver lives for seconds: it collects garbage only when it
+			// has much.
+			env:        append(append(cleanEnv(l.dir), "GOGC=400", "GOMEMLIMIT=512MiB"), o.Env...),
 			namespaces: o.namespaces(),
 		}
 		a.URL = "https://" + a.Host
