@@ -17,29 +17,22 @@ func init() {
 	caddy.OnExit(process.FinishExit)
 }
 
-// startHandler hears that all apps have started.
-type startHandler struct{ app *App }
+// eventHandler hears of an event of Caddy.
+type eventHandler func()
 
-// Handle puts the configuration into force.
-func (h startHandler) Handle(context.Context, caddy.Event) error {
-	h.app.started()
+// Handle runs the handler.
+func (h eventHandler) Handle(context.Context, caddy.Event) error {
+	h()
 	return nil
 }
 
-// exitHandler hears that Caddy is stopping.
-type exitHandler struct{ app *App }
-
-// Handle begins the end of the process. A configuration that stops because
-// another takes its place changes nothing.
-func (e exitHandler) Handle(context.Context, caddy.Event) error {
+// stopping hears that Caddy is stopping this configuration. One that another takes
+// the place of changes nothing.
+func (a *App) stopping() {
 	if caddy.Exiting() {
-		process.BeginExit(e.app.shutdownTimes())
+		process.BeginExit(a.shutdownTimes())
 	}
-	return nil
 }
 
-// Interface guards.
-var (
-	_ caddyevents.Handler = startHandler{}
-	_ caddyevents.Handler = exitHandler{}
-)
+// Interface guard.
+var _ caddyevents.Handler = eventHandler(nil)

@@ -15,7 +15,7 @@ func TestLargePayload(t *testing.T) {
 	p := newIDP(t, k1().JWK())
 	plain, byExpression := p.authenticator(), p.authenticator()
 	byExpression.ClaimMappings.Groups = expression("claims.groups")
-	for reason, a := range map[string]apiserver.JWTAuthenticator{"": plain, ReasonTooLarge: byExpression} {
+	for reason, a := range map[string]apiserver.JWTAuthenticator{"": plain, errTooLarge.Reason: byExpression} {
 		w := newWorld(t, a)
 		_, err := w.Authenticate(t.Context(), w.token(t, k1(), p, "s", strings.Repeat("s", 33<<10)))
 		if reasonOf(err) != reason {

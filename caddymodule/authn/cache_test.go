@@ -77,18 +77,18 @@ func TestCacheTimes(t *testing.T) {
 	check(hour, "alice", "", CacheMiss)
 	check(hour, "alice", "", CacheHit)
 	check(short, "alice", "", CacheMiss)
-	check(refused, "", ReasonClaims, CacheMiss)
-	check(refused, "", ReasonClaims, CacheRefused)
+	check(refused, "", errClaims.Reason, CacheMiss)
+	check(refused, "", errClaims.Reason, CacheRefused)
 
 	w.clock.Step(refusedFor - time.Nanosecond)
-	check(refused, "", ReasonClaims, CacheRefused)
+	check(refused, "", errClaims.Reason, CacheRefused)
 	w.clock.Step(time.Nanosecond)
-	check(refused, "", ReasonClaims, CacheMiss)
+	check(refused, "", errClaims.Reason, CacheMiss)
 
 	w.clock.Step(time.Minute - refusedFor - time.Nanosecond)
 	check(short, "alice", "", CacheHit)
 	w.clock.Step(time.Nanosecond)
-	check(short, "", ReasonExpired, CacheMiss)
+	check(short, "", errExpired.Reason, CacheMiss)
 
 	for range 8 { // up to nine minutes, the keys being read again on the way
 		w.clock.Step(time.Minute)
@@ -99,8 +99,8 @@ func TestCacheTimes(t *testing.T) {
 	w.clock.Step(time.Nanosecond)
 	check(hour, "alice", "", CacheMiss)
 	// What is refused at sight is not remembered.
-	check("a.b", "", ReasonOpaque, CacheMiss)
-	check("a.b", "", ReasonOpaque, CacheMiss)
+	check("a.b", "", errOpaque.Reason, CacheMiss)
+	check("a.b", "", errOpaque.Reason, CacheMiss)
 }
 
 // A verdict counts for one configuration only.
@@ -276,7 +276,7 @@ func TestPanicRefuses(t *testing.T) {
 	if !strings.Contains(stack, "cache_test.go") || strings.Contains(stack, "boom") {
 		t.Errorf("told of %q", stack)
 	}
-	if reasonOf(err) != ReasonInternal {
+	if reasonOf(err) != errInternal.Reason {
 		t.Errorf("got %v", err)
 	}
 }

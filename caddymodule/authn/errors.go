@@ -11,11 +11,11 @@ import (
 // Unauthenticated says that there is no credential, or not a good one (401).
 // Nothing in it is taken from the credential, so all of it may be shown.
 type Unauthenticated struct {
-	// Reason is one of the Reason constants.
+	// Reason says what is wrong, in words for the caller.
 	Reason string
 }
 
-// Error is a sentence about the credential, fit to be shown to the caller.
+// Error is the reason.
 func (e *Unauthenticated) Error() string { return e.Reason }
 
 // isProvidersFault reports whether a token that a provider has just issued is
@@ -23,8 +23,8 @@ func (e *Unauthenticated) Error() string { return e.Reason }
 // audience and the user that it names.
 func (e *Unauthenticated) isProvidersFault() bool {
 	switch e.Reason {
-	case ReasonMalformed, ReasonUnknownIssuer, ReasonExpired, ReasonNotYetValid,
-		ReasonAlgorithm, ReasonUnknownKey, ReasonSignature, ReasonOpaque, ReasonNotIntrospected:
+	case errMalformed.Reason, errUnknownIssuer.Reason, errExpired.Reason, errNotYetValid.Reason,
+		errAlgorithm.Reason, errUnknownKey.Reason, errSignature.Reason, errOpaque.Reason, errNotIntrospected.Reason:
 		return true
 	}
 	return false
@@ -126,58 +126,29 @@ func verdict(issuer string, err error) error {
 	return errInternal
 }
 
-// The reasons of an Unauthenticated.
-const (
-	ReasonNoCredential     = "no bearer token was sent"
-	ReasonScheme           = "only the Bearer scheme is accepted"
-	ReasonMalformed        = "the bearer token is not well formed"
-	ReasonConflict         = "more than one credential was sent"
-	ReasonUnknownIssuer    = "the token is from an issuer this cluster does not know"
-	ReasonAudience         = "the token is for another audience"
-	ReasonExpired          = "the token has expired"
-	ReasonNotYetValid      = "the token is not valid yet"
-	ReasonAlgorithm        = "the token is signed with an algorithm that is not accepted"
-	ReasonUnknownKey       = "the token is signed with a key its issuer does not publish"
-	ReasonSignature        = "the signature of the token is not right"
-	ReasonClaims           = "a claim of the token is missing or has the wrong type"
-	ReasonEmailNotVerified = "the e-mail address of the token is not verified"
-	ReasonRule             = "the token does not meet a validation rule of this cluster"
-	ReasonTooLarge         = "the token is too large for the expressions of this cluster"
-	ReasonApiserver        = "the cluster's apiserver refuses the token"
-	ReasonExchange         = "the token exchange was refused"
-	ReasonInternal         = "the token could not be validated"
-
-	// The reasons of the validator OidcProvider.
-	ReasonOpaque          = "the token is opaque, and this cluster accepts signed ones only"
-	ReasonNotIntrospected = "the token is opaque, and its audience cannot be checked by introspection"
-	ReasonInactive        = "the identity provider says that the token is not active"
-	ReasonNotAccepted     = "the identity provider does not accept the token"
-	ReasonSubject         = "the identity provider did not answer for the subject of the token"
-)
-
 // One value per reason: a refusal allocates nothing.
 var (
-	errNoCredential     = &Unauthenticated{ReasonNoCredential}
-	errScheme           = &Unauthenticated{ReasonScheme}
-	errMalformed        = &Unauthenticated{ReasonMalformed}
-	errConflict         = &Unauthenticated{ReasonConflict}
-	errUnknownIssuer    = &Unauthenticated{ReasonUnknownIssuer}
-	errAudience         = &Unauthenticated{ReasonAudience}
-	errExpired          = &Unauthenticated{ReasonExpired}
-	errNotYetValid      = &Unauthenticated{ReasonNotYetValid}
-	errAlgorithm        = &Unauthenticated{ReasonAlgorithm}
-	errUnknownKey       = &Unauthenticated{ReasonUnknownKey}
-	errSignature        = &Unauthenticated{ReasonSignature}
-	errClaims           = &Unauthenticated{ReasonClaims}
-	errEmailNotVerified = &Unauthenticated{ReasonEmailNotVerified}
-	errRule             = &Unauthenticated{ReasonRule}
-	errTooLarge         = &Unauthenticated{ReasonTooLarge}
-	errExchange         = &Unauthenticated{ReasonExchange}
-	errApiserver        = &Unauthenticated{ReasonApiserver}
-	errInternal         = &Unauthenticated{ReasonInternal}
-	errOpaque           = &Unauthenticated{ReasonOpaque}
-	errNotIntrospected  = &Unauthenticated{ReasonNotIntrospected}
-	errInactive         = &Unauthenticated{ReasonInactive}
-	errNotAccepted      = &Unauthenticated{ReasonNotAccepted}
-	errSubject          = &Unauthenticated{ReasonSubject}
+	errNoCredential     = &Unauthenticated{"no bearer token was sent"}
+	errScheme           = &Unauthenticated{"only the Bearer scheme is accepted"}
+	errMalformed        = &Unauthenticated{"the bearer token is not well formed"}
+	errConflict         = &Unauthenticated{"more than one credential was sent"}
+	errUnknownIssuer    = &Unauthenticated{"the token is from an issuer this cluster does not know"}
+	errAudience         = &Unauthenticated{"the token is for another audience"}
+	errExpired          = &Unauthenticated{"the token has expired"}
+	errNotYetValid      = &Unauthenticated{"the token is not valid yet"}
+	errAlgorithm        = &Unauthenticated{"the token is signed with an algorithm that is not accepted"}
+	errUnknownKey       = &Unauthenticated{"the token is signed with a key its issuer does not publish"}
+	errSignature        = &Unauthenticated{"the signature of the token is not right"}
+	errClaims           = &Unauthenticated{"a claim of the token is missing or has the wrong type"}
+	errEmailNotVerified = &Unauthenticated{"the e-mail address of the token is not verified"}
+	errRule             = &Unauthenticated{"the token does not meet a validation rule of this cluster"}
+	errTooLarge         = &Unauthenticated{"the token is too large for the expressions of this cluster"}
+	errExchange         = &Unauthenticated{"the token exchange was refused"}
+	errApiserver        = &Unauthenticated{"the cluster's apiserver refuses the token"}
+	errInternal         = &Unauthenticated{"the token could not be validated"}
+	errOpaque           = &Unauthenticated{"the token is opaque, and this cluster accepts signed ones only"}
+	errNotIntrospected  = &Unauthenticated{"the token is opaque, and its audience cannot be checked by introspection"}
+	errInactive         = &Unauthenticated{"the identity provider says that the token is not active"}
+	errNotAccepted      = &Unauthenticated{"the identity provider does not accept the token"}
+	errSubject          = &Unauthenticated{"the identity provider did not answer for the subject of the token"}
 )

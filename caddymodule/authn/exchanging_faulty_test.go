@@ -60,7 +60,7 @@ func TestFaultyTokenIsTheProvidersFault(t *testing.T) {
 
 	// It ends with a good token, and not with one that nothing is known of.
 	w.endpoint.setAnswer(issue(jwt.token(t, k1(), p, "aud", "proxy-b"), 300))
-	w.check(t, "machine-1", ReasonAudience)
+	w.check(t, "machine-1", errAudience.Reason)
 	if len(w.Faults()) != 1 || changes != 7 {
 		t.Errorf("faults %q, told of %d changes", w.Faults(), changes)
 	}
@@ -95,11 +95,11 @@ func TestFaultyTokenIsTheProvidersFault(t *testing.T) {
 func TestReasonsOfFaultyTokens(t *testing.T) {
 	t.Parallel()
 	fault := map[string]bool{
-		ReasonMalformed: true, ReasonUnknownIssuer: true, ReasonExpired: true, ReasonNotYetValid: true, ReasonAlgorithm: true,
-		ReasonUnknownKey: true, ReasonSignature: true, ReasonOpaque: true, ReasonNotIntrospected: true,
+		errMalformed.Reason: true, errUnknownIssuer.Reason: true, errExpired.Reason: true, errNotYetValid.Reason: true, errAlgorithm.Reason: true,
+		errUnknownKey.Reason: true, errSignature.Reason: true, errOpaque.Reason: true, errNotIntrospected.Reason: true,
 	}
-	for _, reason := range append(slices.Collect(maps.Keys(fault)), ReasonNoCredential, ReasonScheme, ReasonConflict, ReasonAudience, ReasonClaims,
-		ReasonEmailNotVerified, ReasonRule, ReasonTooLarge, ReasonApiserver, ReasonExchange, ReasonInternal, ReasonInactive, ReasonNotAccepted, ReasonSubject) {
+	for _, reason := range append(slices.Collect(maps.Keys(fault)), errNoCredential.Reason, errScheme.Reason, errConflict.Reason, errAudience.Reason, errClaims.Reason,
+		errEmailNotVerified.Reason, errRule.Reason, errTooLarge.Reason, errApiserver.Reason, errExchange.Reason, errInternal.Reason, errInactive.Reason, errNotAccepted.Reason, errSubject.Reason) {
 		w, in := newFakeWorld(t)
 		in.setVerdict(func(string) (*Result, error) { return nil, &Unauthenticated{reason} })
 		want := reason

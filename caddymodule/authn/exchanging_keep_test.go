@@ -81,18 +81,18 @@ func TestRevokedExchangedToken(t *testing.T) {
 	w.clock.Step(30 * time.Second)
 	in.setVerdict(func(string) (*Result, error) { return nil, errRule })
 	for range 3 {
-		w.check(t, "machine-1", ReasonRule)
+		w.check(t, "machine-1", errRule.Reason)
 	}
 	w.exchanges(t, "machine-1")
 	w.told(t, ExchangeInvalid)
 	w.clock.Step(refusedFor)
-	w.check(t, "machine-1", ReasonRule)
+	w.check(t, "machine-1", errRule.Reason)
 	w.exchanges(t, "machine-1")
 
 	// The machine is revoked as well.
 	w.clock.Step(refusedFor)
 	w.endpoint.setAnswer(status(400, `{"error":"invalid_grant"}`))
-	w.check(t, "machine-1", ReasonExchange)
+	w.check(t, "machine-1", errExchange.Reason)
 	if n := w.cache.exchanged.len(); n != 0 {
 		t.Errorf("%d tokens are kept", n)
 	}
@@ -141,7 +141,7 @@ func TestRenewal(t *testing.T) {
 	begun = w.clock.Now()
 	at(270)
 	w.endpoint.setAnswer(status(400, `{"error":"invalid_grant"}`))
-	w.check(t, "machine-1", ReasonExchange)
+	w.check(t, "machine-1", errExchange.Reason)
 	at(275)
 	w.endpoint.setAnswer(status(503, ""))
 	w.check(t, "machine-1", "unavailable")
@@ -190,7 +190,7 @@ func TestFloodOfStrangers(t *testing.T) {
 			for i := range 200 {
 				_, err := w.Authenticate(t.Context(), fmt.Sprintf("stranger-%d-%d", worker, i))
 				switch {
-				case reasonOf(err) == ReasonExchange:
+				case reasonOf(err) == errExchange.Reason:
 					refused.Add(1)
 				case isLimited(err):
 					limited.Add(1)

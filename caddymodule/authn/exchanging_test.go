@@ -41,25 +41,25 @@ func TestWhoSeesABearer(t *testing.T) {
 		{"the other name of Google", iss("accounts.google.com"), "inner", "inner"},
 		{"JWE for ours", jwe(`{"alg":"dir","enc":"A128GCM","iss":"` + ours + `"}`), "inner", "inner"},
 
-		{"another iss", iss(other), ReasonUnknownIssuer, "inner"},
-		{"ours with a slash", iss(ours + "/"), ReasonUnknownIssuer, "inner"},
-		{"ours in capitals", iss(strings.ToUpper(ours)), ReasonUnknownIssuer, "inner"},
-		{"JWE for another", jwe(`{"alg":"dir","enc":"A128GCM","iss":"` + other + `"}`), ReasonUnknownIssuer, "inner"},
+		{"another iss", iss(other), errUnknownIssuer.Reason, "inner"},
+		{"ours with a slash", iss(ours + "/"), errUnknownIssuer.Reason, "inner"},
+		{"ours in capitals", iss(strings.ToUpper(ours)), errUnknownIssuer.Reason, "inner"},
+		{"JWE for another", jwe(`{"alg":"dir","enc":"A128GCM","iss":"` + other + `"}`), errUnknownIssuer.Reason, "inner"},
 
-		{"iss null", jws(`{"iss":null}`), ReasonMalformed, "inner"},
-		{"iss empty", iss(""), ReasonMalformed, "inner"},
-		{"iss a list", jws(`{"iss":["` + ours + `"]}`), ReasonMalformed, "inner"},
-		{"ISS", jws(`{"ISS":"` + other + `"}`), ReasonMalformed, "inner"},
-		{"iss escaped", jws(`{"\u0069ss":"` + other + `"}`), ReasonUnknownIssuer, "inner"},
-		{"iss twice", jws(`{"iss":"` + ours + `","iss":"` + other + `"}`), ReasonMalformed, "inner"},
-		{"no signature", issuertest.Encode([]byte(`{"alg":"none"}`)) + "." + issuertest.Encode([]byte(`{"iss":"`+other+`"}`)) + ".", ReasonMalformed, "inner"},
-		{"a part is missing", issuertest.Encode([]byte(`{"alg":"RS256"}`)) + "." + issuertest.Encode([]byte(`{"iss":"`+other+`"}`)), ReasonMalformed, "inner"},
-		{"a part too many", iss(other) + ".c2ln", ReasonMalformed, "inner"},
-		{"padded", iss(other) + "==", ReasonMalformed, "inner"},
-		{"payload broken off", jws(`{"iss":"` + other + `"`), ReasonMalformed, "inner"},
-		{"another kind of header", named(`{"typ":"JWT"}`, `{"iss":"`+other+`"}`), ReasonMalformed, "inner"},
-		{"no b64token", "a machine token", ReasonMalformed, ReasonMalformed},
-		{"too long", strings.Repeat("x", maxToken+1), ReasonMalformed, ReasonMalformed},
+		{"iss null", jws(`{"iss":null}`), errMalformed.Reason, "inner"},
+		{"iss empty", iss(""), errMalformed.Reason, "inner"},
+		{"iss a list", jws(`{"iss":["` + ours + `"]}`), errMalformed.Reason, "inner"},
+		{"ISS", jws(`{"ISS":"` + other + `"}`), errMalformed.Reason, "inner"},
+		{"iss escaped", jws(`{"\u0069ss":"` + other + `"}`), errUnknownIssuer.Reason, "inner"},
+		{"iss twice", jws(`{"iss":"` + ours + `","iss":"` + other + `"}`), errMalformed.Reason, "inner"},
+		{"no signature", issuertest.Encode([]byte(`{"alg":"none"}`)) + "." + issuertest.Encode([]byte(`{"iss":"`+other+`"}`)) + ".", errMalformed.Reason, "inner"},
+		{"a part is missing", issuertest.Encode([]byte(`{"alg":"RS256"}`)) + "." + issuertest.Encode([]byte(`{"iss":"`+other+`"}`)), errMalformed.Reason, "inner"},
+		{"a part too many", iss(other) + ".c2ln", errMalformed.Reason, "inner"},
+		{"padded", iss(other) + "==", errMalformed.Reason, "inner"},
+		{"payload broken off", jws(`{"iss":"` + other + `"`), errMalformed.Reason, "inner"},
+		{"another kind of header", named(`{"typ":"JWT"}`, `{"iss":"`+other+`"}`), errMalformed.Reason, "inner"},
+		{"no b64token", "a machine token", errMalformed.Reason, errMalformed.Reason},
+		{"too long", strings.Repeat("x", maxToken+1), errMalformed.Reason, errMalformed.Reason},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, kind := range []struct {
@@ -121,8 +121,8 @@ func TestExchangedTokenIsValidated(t *testing.T) {
 	// what goes on.
 	w.check(t, jwt.token(t, k1(), p), "alice by ")
 	w.check(t, good, "robot by ") // without the verdict on machine-1
-	w.check(t, jwt.token(t, k1(), p, "aud", "proxy-b"), ReasonAudience)
-	w.check(t, jwt.token(t, k1(), p, "exp", 1), ReasonExpired)
+	w.check(t, jwt.token(t, k1(), p, "aud", "proxy-b"), errAudience.Reason)
+	w.check(t, jwt.token(t, k1(), p, "exp", 1), errExpired.Reason)
 	w.exchanges(t)
 	w.told(t)
 
@@ -131,8 +131,8 @@ func TestExchangedTokenIsValidated(t *testing.T) {
 		answer string
 		want   string
 	}{
-		"another audience": {jwt.token(t, k1(), p, "aud", "proxy-b"), ReasonAudience},
-		"no name":          {jwt.token(t, k1(), p, "sub", 42), ReasonClaims},
+		"another audience": {jwt.token(t, k1(), p, "aud", "proxy-b"), errAudience.Reason},
+		"no name":          {jwt.token(t, k1(), p, "sub", 42), errClaims.Reason},
 	} {
 		w.endpoint.setAnswer(issue(tt.answer, 300))
 		bearer := "machine-" + strings.ReplaceAll(name, " ", "-")
@@ -161,7 +161,7 @@ func TestExchangeIsRefused(t *testing.T) {
 		})
 		for range 3 {
 			_, err := w.Authenticate(t.Context(), "machine-1")
-			if reasonOf(err) != ReasonExchange || err.Error() != "the token exchange was refused" {
+			if reasonOf(err) != errExchange.Reason || err.Error() != "the token exchange was refused" {
 				t.Errorf("status %d: %v", status, err)
 			}
 		}
@@ -209,7 +209,7 @@ func TestExchangeFaults(t *testing.T) {
 			}
 			// A refusal is an answer: the trouble is over.
 			w.endpoint.setAnswer(status(400, `{"error":"invalid_grant"}`))
-			w.check(t, "machine-1", ReasonExchange)
+			w.check(t, "machine-1", errExchange.Reason)
 			if diff := cmp.Diff(want[:1], w.Faults()); diff != "" {
 				t.Error(diff)
 			}
@@ -238,7 +238,7 @@ func TestExchangeTellsOfItsConfiguration(t *testing.T) {
 		told := ""
 		w.exchanging.onMisconfigured = func(code string) { told = code }
 		w.endpoint.setAnswer(status(400, answer))
-		w.check(t, "machine-1", ReasonExchange)
+		w.check(t, "machine-1", errExchange.Reason)
 		if told != want {
 			t.Errorf("%s: told %q, want %q", answer, told, want)
 		}
@@ -300,8 +300,8 @@ func TestExchangingCountsLookups(t *testing.T) {
 	}
 	w.endpoint.setAnswer(status(400, `{"error":"invalid_grant"}`))
 	seen = nil
-	w.check(t, "machine-2", ReasonExchange)
-	w.check(t, "machine-2", ReasonExchange)
+	w.check(t, "machine-2", errExchange.Reason)
+	w.check(t, "machine-2", errExchange.Reason)
 	if !slices.Equal(seen, []string{CacheMiss, CacheRefused}) {
 		t.Errorf("counted %q", seen)
 	}

@@ -39,7 +39,7 @@ func TestExchangeOverOIDC(t *testing.T) {
 	p.revoke(good)
 	w.endpoint.setAnswer(status(400, `{"error":"invalid_grant"}`))
 	w.clock.Step(testTTL)
-	w.check(t, "machine-1", ReasonExchange)
+	w.check(t, "machine-1", errExchange.Reason)
 	w.exchanges(t, "machine-1")
 
 	// What an exchange gives may be opaque, and is introspected then.

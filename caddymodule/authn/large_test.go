@@ -141,7 +141,7 @@ func TestTooManyMembers(t *testing.T) {
 		if fits {
 			signed.check(t, jwt, "alice", "")
 		} else {
-			signed.check(t, jwt, "", ReasonClaims)
+			signed.check(t, jwt, "", errClaims.Reason)
 		}
 	}
 	state := w.active("permissions", many)

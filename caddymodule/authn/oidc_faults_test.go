@@ -38,11 +38,11 @@ func TestOIDCAnswers(t *testing.T) {
 	}{
 		{"good", typed("application/json", ok), "", ""},
 		{"good by another name", typed("text/plain", " \n"+ok+"\n"), "", ""},
-		{"401", status(401, "text"), ReasonNotAccepted, "it answered with status 401"},
-		{"403", status(403, "text"), ReasonNotAccepted, "it answered with status 403"},
+		{"401", status(401, "text"), errNotAccepted.Reason, "it answered with status 401"},
+		{"403", status(403, "text"), errNotAccepted.Reason, "it answered with status 403"},
 		{"400", status(400, ok), "it answered with status 400", "it answered with status 400"},
-		{"400 about the token", status(400, `{"error":"invalid_token"}`), ReasonNotAccepted, ReasonInactive},
-		{"400 of Kanidm", status(400, `{"error":"invalid_request","error_description":"x"}`), ReasonNotAccepted, ReasonInactive},
+		{"400 about the token", status(400, `{"error":"invalid_token"}`), errNotAccepted.Reason, errInactive.Reason},
+		{"400 of Kanidm", status(400, `{"error":"invalid_request","error_description":"x"}`), errNotAccepted.Reason, errInactive.Reason},
 		{"400 about the client", status(400, `{"error":"invalid_client"}`), "it answered with status 400", "it answered with status 400"},
 		{"400 of a framework", status(400, `{"error":"Bad Request"}`), "it answered with status 400", "it answered with status 400"},
 		{"404 with an error", status(404, `{"error":"invalid_token"}`), "it answered with status 404", "it answered with status 404"},
@@ -63,11 +63,11 @@ func TestOIDCAnswers(t *testing.T) {
 		{"too large", typed("application/json", ok+strings.Repeat(" ", boundedjson.MaxAnswer)), "its answer is over 1 MiB", "its answer is over 1 MiB"},
 		{"signed", typed("application/jwt; charset=utf-8", "a.b.c"), "its answer is a signed or encrypted JWT, and only plain JSON is supported", "its answer is not a JSON object"},
 		{"hung up", broken, "the connection failed", "the connection failed"},
-		{"a name twice", typed("application/json", `{"sub":"bob",`+ok[1:]), ReasonClaims, ReasonClaims},
-		{"not Unicode", typed("application/json", "{\"a\":\"\xff\","+ok[1:]), ReasonClaims, ReasonClaims},
-		{"half a pair", typed("application/json", `{"a":"\ud800",`+ok[1:]), ReasonClaims, ReasonClaims},
+		{"a name twice", typed("application/json", `{"sub":"bob",`+ok[1:]), errClaims.Reason, errClaims.Reason},
+		{"not Unicode", typed("application/json", "{\"a\":\"\xff\","+ok[1:]), errClaims.Reason, errClaims.Reason},
+		{"half a pair", typed("application/json", `{"a":"\ud800",`+ok[1:]), errClaims.Reason, errClaims.Reason},
 		{"empty object", typed("application/json", `{}`), "its answer names no subject", "its answer does not say whether the token is active"},
-		{"another's", typed("application/json", strings.Replace(ok, "alice", "bob", 1)), ReasonSubject, ReasonSubject},
+		{"another's", typed("application/json", strings.Replace(ok, "alice", "bob", 1)), errSubject.Reason, errSubject.Reason},
 		{"SUB", typed("application/json", strings.Replace(ok, "sub", "SUB", 1)), "its answer names no subject", ""},
 		{"sub null", typed("application/json", strings.Replace(ok, `"alice"`, "null", 1)), "its answer names no subject", ""},
 		{"sub a number", typed("application/json", strings.Replace(ok, `"alice"`, "1", 1)), "its answer names no subject", "its answer has a member of the wrong type"},
@@ -228,7 +228,7 @@ func TestOIDCFlood(t *testing.T) {
 						switch {
 						case isLimited(err):
 							limited.Add(1)
-						case reasonOf(err) == ReasonInactive, reasonOf(err) == ReasonNotAccepted:
+						case reasonOf(err) == errInactive.Reason, reasonOf(err) == errNotAccepted.Reason:
 							refused.Add(1)
 						default:
 							t.Error(err)

@@ -58,44 +58,44 @@ func TestOIDCSigned(t *testing.T) {
 		{name: "good"},
 		{name: "ES256", by: es256},
 		{name: "several audiences", changes: []any{"aud", []string{"x", "proxy-a"}}},
-		{name: "another audience", changes: []any{"aud", "proxy-b"}, reason: ReasonAudience},
-		{name: "the audience in capitals", changes: []any{"aud", "PROXY-A"}, reason: ReasonAudience},
+		{name: "another audience", changes: []any{"aud", "proxy-b"}, reason: errAudience.Reason},
+		{name: "the audience in capitals", changes: []any{"aud", "PROXY-A"}, reason: errAudience.Reason},
 		{name: "another audience, warn", config: warn, changes: []any{"aud", "proxy-b"}, warned: true},
 		{name: "the audience, warn", config: warn},
 		{name: "another audience, off", config: off, changes: []any{"aud", "proxy-b"}},
-		{name: "no audience", changes: []any{"aud", absent}, reason: ReasonAudience},
+		{name: "no audience", changes: []any{"aud", absent}, reason: errAudience.Reason},
 		{name: "no audience, warn", config: warn, changes: []any{"aud", absent}, warned: true},
 		{name: "no audience, off", config: off, changes: []any{"aud", absent}},
-		{name: "audience a number, off", config: off, changes: []any{"aud", 1}, reason: ReasonClaims},
-		{name: "azp does not count", changes: []any{"aud", "proxy-b", "azp", "proxy-a"}, reason: ReasonAudience},
+		{name: "audience a number, off", config: off, changes: []any{"aud", 1}, reason: errClaims.Reason},
+		{name: "azp does not count", changes: []any{"aud", "proxy-b", "azp", "proxy-a"}, reason: errAudience.Reason},
 		{name: "azp", config: party, changes: []any{"aud", "proxy-b", "azp", "proxy-a"}},
 		{name: "azp without aud", config: party, changes: []any{"aud", absent, "azp", "proxy-a"}},
-		{name: "another azp", config: party, changes: []any{"aud", "proxy-b", "azp", "proxy-b"}, reason: ReasonAudience},
-		{name: "azp in a list", config: party, changes: []any{"aud", "proxy-b", "azp", []string{"proxy-a"}}, reason: ReasonAudience},
-		{name: "client_id is not azp", config: party, changes: []any{"aud", "proxy-b", "client_id", "proxy-a"}, reason: ReasonAudience},
-		{name: "AZP", config: party, changes: []any{"aud", "proxy-b", "AZP", "proxy-a"}, reason: ReasonAudience},
+		{name: "another azp", config: party, changes: []any{"aud", "proxy-b", "azp", "proxy-b"}, reason: errAudience.Reason},
+		{name: "azp in a list", config: party, changes: []any{"aud", "proxy-b", "azp", []string{"proxy-a"}}, reason: errAudience.Reason},
+		{name: "client_id is not azp", config: party, changes: []any{"aud", "proxy-b", "client_id", "proxy-a"}, reason: errAudience.Reason},
+		{name: "AZP", config: party, changes: []any{"aud", "proxy-b", "AZP", "proxy-a"}, reason: errAudience.Reason},
 
-		{name: "another issuer", of: other, config: off, reason: ReasonUnknownIssuer},
-		{name: "issuer with a slash", config: off, changes: []any{"iss", p.URL + "/"}, reason: ReasonUnknownIssuer},
-		{name: "no issuer", config: off, changes: []any{"iss", absent}, reason: ReasonUnknownIssuer},
-		{name: "issuer null", config: off, changes: []any{"iss", nil}, reason: ReasonMalformed},
-		{name: "a second issuer", config: off, changes: []any{"ISS", "https://other.example.test"}, reason: ReasonMalformed},
+		{name: "another issuer", of: other, config: off, reason: errUnknownIssuer.Reason},
+		{name: "issuer with a slash", config: off, changes: []any{"iss", p.URL + "/"}, reason: errUnknownIssuer.Reason},
+		{name: "no issuer", config: off, changes: []any{"iss", absent}, reason: errUnknownIssuer.Reason},
+		{name: "issuer null", config: off, changes: []any{"iss", nil}, reason: errMalformed.Reason},
+		{name: "a second issuer", config: off, changes: []any{"ISS", "https://other.example.test"}, reason: errMalformed.Reason},
 
 		{name: "ahead by 20 s", changes: []any{"nbf", now + 20, "iat", now + 20}},
-		{name: "nbf in ten minutes", changes: []any{"nbf", now + 600}, reason: ReasonNotYetValid},
-		{name: "expired", config: off, changes: []any{"exp", now - 5}, reason: ReasonExpired},
-		{name: "expires now", changes: []any{"exp", now}, reason: ReasonExpired},
-		{name: "exp missing", changes: []any{"exp", absent}, reason: ReasonClaims},
-		{name: "exp as text", changes: []any{"exp", "4102444800"}, reason: ReasonClaims},
-		{name: "exp 1e300", changes: []any{"exp", json.RawMessage("1e300")}, reason: ReasonClaims},
+		{name: "nbf in ten minutes", changes: []any{"nbf", now + 600}, reason: errNotYetValid.Reason},
+		{name: "expired", config: off, changes: []any{"exp", now - 5}, reason: errExpired.Reason},
+		{name: "expires now", changes: []any{"exp", now}, reason: errExpired.Reason},
+		{name: "exp missing", changes: []any{"exp", absent}, reason: errClaims.Reason},
+		{name: "exp as text", changes: []any{"exp", "4102444800"}, reason: errClaims.Reason},
+		{name: "exp 1e300", changes: []any{"exp", json.RawMessage("1e300")}, reason: errClaims.Reason},
 
-		{name: "another key", by: by("k1", jose.RS256, issuertest.RSA2()), reason: ReasonSignature},
-		{name: "unknown key", by: k2(), reason: ReasonUnknownKey},
-		{name: "RS256 by the kid of an EC key", by: by("es256", jose.RS256, issuertest.RSA1()), reason: ReasonSignature},
-		{name: "no sub", changes: []any{"sub", absent}, tokenReason: ReasonClaims},
+		{name: "another key", by: by("k1", jose.RS256, issuertest.RSA2()), reason: errSignature.Reason},
+		{name: "unknown key", by: k2(), reason: errUnknownKey.Reason},
+		{name: "RS256 by the kid of an EC key", by: by("es256", jose.RS256, issuertest.RSA1()), reason: errSignature.Reason},
+		{name: "no sub", changes: []any{"sub", absent}, tokenReason: errClaims.Reason},
 		{name: "sub null", changes: []any{"sub", nil}},
 		{name: "sub empty", changes: []any{"sub", ""}},
-		{name: "sub a number", changes: []any{"sub", 42}, reason: ReasonClaims},
+		{name: "sub a number", changes: []any{"sub", 42}, reason: errClaims.Reason},
 	} {
 		for source, from := range map[string]func(*oidcConfig){"UserInfo": nil, "Token": fromToken} {
 			t.Run(tt.name+"/"+source, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestOIDCSigned(t *testing.T) {
 				if tt.name == "sub empty" { // EmptyName comes later; userinfo cannot be held against it
 					name = ""
 					if from == nil {
-						reason = ReasonClaims
+						reason = errClaims.Reason
 					}
 				}
 				if reason != "" {
@@ -157,14 +157,14 @@ func TestOIDCForged(t *testing.T) {
 			head, rest, _ := strings.Cut(good, ".")
 			body, signature, _ := strings.Cut(rest, ".")
 			for reason, tokens := range map[string][]string{
-				ReasonMalformed: {
+				errMalformed.Reason: {
 					issuertest.Encode([]byte(`{"alg":"none"}`)) + "." + body + ".",
 					issuertest.Encode([]byte(`{"alg":"nOnE"}`)) + "." + body + "." + signature,
 					head + "." + body, good + "=", "x" + good, head + "." + body + "." + signature + ".x",
 					k1().Sign(t, map[string]any{"crit": []string{"exp"}}, payload),
 				},
-				ReasonAlgorithm: {issuertest.Encode([]byte(`{"alg":"HS256"}`)) + "." + body + "." + signature},
-				ReasonSignature: {
+				errAlgorithm.Reason: {issuertest.Encode([]byte(`{"alg":"HS256"}`)) + "." + body + "." + signature},
+				errSignature.Reason: {
 					head + "." + body + "." + string(nextCharacter(signature[0])) + signature[1:],
 					by("k1", jose.RS256, issuertest.RSA2()).Sign(t, map[string]any{"jwk": k2().JWK(), "jku": p.Server.URL + "/jku"}, payload),
 				},
@@ -198,7 +198,7 @@ func TestOIDCRotation(t *testing.T) {
 			w.clock.Step(keysAge - testTTL)
 			w.check(t, old, "alice", "") // with the keys at hand, which are read again behind it
 			eventually(t, "the key is gone", func() bool { _, err := w.Authenticate(t.Context(), old); return err != nil })
-			w.check(t, old, "", ReasonUnknownKey)
+			w.check(t, old, "", errUnknownKey.Reason)
 			w.check(t, p.issue(w.token(t, k2(), p, "n", 1), alice(), nil), "alice", "")
 		})
 	}
@@ -222,21 +222,21 @@ func TestOIDCClaims(t *testing.T) {
 		{name: "no groups", changes: []any{"groups", absent}},
 		{name: "null groups", changes: []any{"groups", nil}},
 		{name: "a list in a string", changes: []any{"groups", "[ops]"}, groups: []string{"[ops]"}},
-		{name: "a number among groups", changes: []any{"groups", []any{"ops", 1}}, reason: ReasonClaims},
-		{name: "groups an object", changes: []any{"groups", map[string]int{"a": 1}}, reason: ReasonClaims},
-		{name: "groups true", changes: []any{"groups", true}, reason: ReasonClaims},
+		{name: "a number among groups", changes: []any{"groups", []any{"ops", 1}}, reason: errClaims.Reason},
+		{name: "groups an object", changes: []any{"groups", map[string]int{"a": 1}}, reason: errClaims.Reason},
+		{name: "groups true", changes: []any{"groups", true}, reason: errClaims.Reason},
 		{name: "verified address", config: byMail, changes: []any{"email", "a@example.test", "email_verified", true}, user: "a@example.test"},
-		{name: "false", config: byMail, changes: []any{"email", "a@example.test", "email_verified", false}, reason: ReasonEmailNotVerified},
-		{name: "as a string", config: byMail, changes: []any{"email", "a@example.test", "email_verified", "true"}, reason: ReasonEmailNotVerified},
-		{name: "absent", config: byMail, changes: []any{"email", "a@example.test"}, reason: ReasonEmailNotVerified},
-		{name: "a number as name", config: byMail, changes: []any{"email", 42}, reason: ReasonClaims},
+		{name: "false", config: byMail, changes: []any{"email", "a@example.test", "email_verified", false}, reason: errEmailNotVerified.Reason},
+		{name: "as a string", config: byMail, changes: []any{"email", "a@example.test", "email_verified", "true"}, reason: errEmailNotVerified.Reason},
+		{name: "absent", config: byMail, changes: []any{"email", "a@example.test"}, reason: errEmailNotVerified.Reason},
+		{name: "a number as name", config: byMail, changes: []any{"email", 42}, reason: errClaims.Reason},
 		{
 			name: "expression", config: withMappings(t, p, apiserver.ClaimMappings{Username: expression("'u-' + claims.sub")}),
 			user: "u-alice",
 		},
 		{
 			name: "expression over a large answer", config: withMappings(t, p, apiserver.ClaimMappings{Username: expression("'u-' + claims.sub")}),
-			changes: []any{"s", strings.Repeat("s", maxEvaluated)}, reason: ReasonTooLarge,
+			changes: []any{"s", strings.Repeat("s", maxEvaluated)}, reason: errTooLarge.Reason,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

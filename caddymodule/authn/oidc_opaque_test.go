@@ -39,61 +39,61 @@ func TestOIDCOpaque(t *testing.T) {
 		{name: "introspected", userinfo: 1, introspect: 1},
 		{name: "JWE", token: jwe, userinfo: 1, introspect: 1},
 		{name: "JWE of this issuer", token: joseOf(`{"alg":"dir","enc":"A256GCM","iss":"`+p.URL+`"}`, "", "iv", "text", "tag"), userinfo: 1, introspect: 1},
-		{name: "JWE of another", token: joseOf(`{"alg":"dir","enc":"A256GCM","iss":"https://other.example.test"}`, "", "iv", "text", "tag"), reason: ReasonUnknownIssuer},
-		{name: "JWS without iss", token: joseOf(`{"alg":"RS256"}`, `{"sub":"alice"}`, "s"), config: []func(*oidcConfig){off}, reason: ReasonUnknownIssuer},
-		{name: "JWS without iss", token: joseOf(`{"alg":"RS256"}`, `{"sub":"alice"}`), config: []func(*oidcConfig){off}, reason: ReasonMalformed},
-		{name: "claims of the token", config: []func(*oidcConfig){fromToken}, reason: ReasonOpaque},
-		{name: "claims of the token, off", config: []func(*oidcConfig){fromToken, off}, reason: ReasonOpaque},
-		{name: "no secret", config: []func(*oidcConfig){noSecret}, reason: ReasonNotIntrospected},
-		{name: "no introspection", discovery: unadvertised, reason: ReasonNotIntrospected},
-		{name: "introspection over http", discovery: map[string]any{"introspection_endpoint": "http://idp.example.test/"}, reason: ReasonNotIntrospected},
-		{name: "introspection with user info", discovery: map[string]any{"introspection_endpoint": "https://a:b@idp.example.test/"}, reason: ReasonNotIntrospected},
-		{name: "introspection a number", discovery: map[string]any{"introspection_endpoint": 1}, reason: ReasonNotIntrospected},
+		{name: "JWE of another", token: joseOf(`{"alg":"dir","enc":"A256GCM","iss":"https://other.example.test"}`, "", "iv", "text", "tag"), reason: errUnknownIssuer.Reason},
+		{name: "JWS without iss", token: joseOf(`{"alg":"RS256"}`, `{"sub":"alice"}`, "s"), config: []func(*oidcConfig){off}, reason: errUnknownIssuer.Reason},
+		{name: "JWS without iss", token: joseOf(`{"alg":"RS256"}`, `{"sub":"alice"}`), config: []func(*oidcConfig){off}, reason: errMalformed.Reason},
+		{name: "claims of the token", config: []func(*oidcConfig){fromToken}, reason: errOpaque.Reason},
+		{name: "claims of the token, off", config: []func(*oidcConfig){fromToken, off}, reason: errOpaque.Reason},
+		{name: "no secret", config: []func(*oidcConfig){noSecret}, reason: errNotIntrospected.Reason},
+		{name: "no introspection", discovery: unadvertised, reason: errNotIntrospected.Reason},
+		{name: "introspection over http", discovery: map[string]any{"introspection_endpoint": "http://idp.example.test/"}, reason: errNotIntrospected.Reason},
+		{name: "introspection with user info", discovery: map[string]any{"introspection_endpoint": "https://a:b@idp.example.test/"}, reason: errNotIntrospected.Reason},
+		{name: "introspection a number", discovery: map[string]any{"introspection_endpoint": 1}, reason: errNotIntrospected.Reason},
 		{name: "by form", discovery: methods("private_key_jwt", "client_secret_post"), userinfo: 1, introspect: 1},
-		{name: "no secret wanted", discovery: methods("private_key_jwt"), reason: ReasonNotIntrospected},
-		{name: "methods of no kind", discovery: map[string]any{"introspection_endpoint_auth_methods_supported": 1}, reason: ReasonNotIntrospected},
+		{name: "no secret wanted", discovery: methods("private_key_jwt"), reason: errNotIntrospected.Reason},
+		{name: "methods of no kind", discovery: map[string]any{"introspection_endpoint_auth_methods_supported": 1}, reason: errNotIntrospected.Reason},
 
 		{name: "warn", config: []func(*oidcConfig){warn}, userinfo: 1, introspect: 1},
 		{name: "warn, another audience", config: []func(*oidcConfig){warn}, state: []any{"aud", "proxy-b"}, warned: true, userinfo: 1, introspect: 1},
-		{name: "warn, inactive", config: []func(*oidcConfig){warn}, inactive: true, reason: ReasonInactive, introspect: 1},
+		{name: "warn, inactive", config: []func(*oidcConfig){warn}, inactive: true, reason: errInactive.Reason, introspect: 1},
 		{name: "warn, no secret", config: []func(*oidcConfig){warn, noSecret}, warned: true, userinfo: 1},
 		{name: "warn, no introspection", config: []func(*oidcConfig){warn}, discovery: unadvertised, warned: true, userinfo: 1},
 		{name: "warn, no introspection, no sub", config: []func(*oidcConfig){warn}, discovery: unadvertised, user: []any{"sub", absent}, fault: userinfoEndpoint + ": its answer names no subject", userinfo: 1},
 		{name: "off", config: []func(*oidcConfig){off}, inactive: true, userinfo: 1},
 		{name: "off, no sub", config: []func(*oidcConfig){off}, user: []any{"sub", ""}, fault: userinfoEndpoint + ": its answer names no subject", userinfo: 1},
 
-		{name: "inactive", inactive: true, reason: ReasonInactive, introspect: 1},
+		{name: "inactive", inactive: true, reason: errInactive.Reason, introspect: 1},
 		{name: "active as text", state: []any{"active", "true"}, fault: introspectionEndpoint + ": its answer does not say whether the token is active", introspect: 1},
 		{name: "active 1", state: []any{"active", 1}, fault: introspectionEndpoint + ": its answer does not say whether the token is active", introspect: 1},
 		{name: "active null", state: []any{"active", nil}, fault: introspectionEndpoint + ": its answer does not say whether the token is active", introspect: 1},
-		{name: "ACTIVE", state: []any{"active", false, "ACTIVE", true}, reason: ReasonInactive, introspect: 1},
+		{name: "ACTIVE", state: []any{"active", false, "ACTIVE", true}, reason: errInactive.Reason, introspect: 1},
 		{name: "audiences", state: []any{"aud", []string{"x", "proxy-a"}}, userinfo: 1, introspect: 1},
-		{name: "another audience", state: []any{"aud", "proxy-b"}, reason: ReasonAudience, introspect: 1},
-		{name: "no audience", state: []any{"aud", absent}, reason: ReasonAudience, introspect: 1},
+		{name: "another audience", state: []any{"aud", "proxy-b"}, reason: errAudience.Reason, introspect: 1},
+		{name: "no audience", state: []any{"aud", absent}, reason: errAudience.Reason, introspect: 1},
 		{name: "audience a number", state: []any{"aud", 1}, fault: introspectionEndpoint + ": its answer has a member of the wrong type", introspect: 1},
-		{name: "client_id does not count", state: []any{"aud", absent, "client_id", "proxy-a"}, reason: ReasonAudience, introspect: 1},
+		{name: "client_id does not count", state: []any{"aud", absent, "client_id", "proxy-a"}, reason: errAudience.Reason, introspect: 1},
 		{name: "client_id", config: []func(*oidcConfig){party}, state: []any{"aud", absent, "client_id", "proxy-a"}, userinfo: 1, introspect: 1},
 		{name: "azp", config: []func(*oidcConfig){party}, state: []any{"aud", "x", "azp", "proxy-a"}, userinfo: 1, introspect: 1},
-		{name: "azp before client_id", config: []func(*oidcConfig){party}, state: []any{"aud", "x", "azp", "y", "client_id", "proxy-a"}, reason: ReasonAudience, introspect: 1},
-		{name: "azp null", config: []func(*oidcConfig){party}, state: []any{"aud", "x", "azp", nil, "client_id", "proxy-a"}, reason: ReasonAudience, introspect: 1},
-		{name: "expired", state: []any{"exp", now}, reason: ReasonExpired, introspect: 1},
+		{name: "azp before client_id", config: []func(*oidcConfig){party}, state: []any{"aud", "x", "azp", "y", "client_id", "proxy-a"}, reason: errAudience.Reason, introspect: 1},
+		{name: "azp null", config: []func(*oidcConfig){party}, state: []any{"aud", "x", "azp", nil, "client_id", "proxy-a"}, reason: errAudience.Reason, introspect: 1},
+		{name: "expired", state: []any{"exp", now}, reason: errExpired.Reason, introspect: 1},
 		{name: "exp as text", state: []any{"exp", "4102444800"}, userinfo: 1, introspect: 1},
-		{name: "expired, as text", state: []any{"exp", fmt.Sprint(now)}, reason: ReasonExpired, introspect: 1},
+		{name: "expired, as text", state: []any{"exp", fmt.Sprint(now)}, reason: errExpired.Reason, introspect: 1},
 		{name: "exp no number", state: []any{"exp", "2030-01-02"}, fault: introspectionEndpoint + ": its answer has a member of the wrong type", introspect: 1},
 		{name: "exp true", state: []any{"exp", true}, fault: introspectionEndpoint + ": its answer has a member of the wrong type", introspect: 1},
 		{name: "no exp", state: []any{"exp", absent}, userinfo: 1, introspect: 1},
 		{name: "exp null", state: []any{"exp", nil}, userinfo: 1, introspect: 1},
 		{name: "nbf now", state: []any{"nbf", now + 300}, userinfo: 1, introspect: 1},
-		{name: "nbf later", state: []any{"nbf", now + 301}, reason: ReasonNotYetValid, introspect: 1},
+		{name: "nbf later", state: []any{"nbf", now + 301}, reason: errNotYetValid.Reason, introspect: 1},
 		{name: "nbf as text", state: []any{"nbf", "0"}, userinfo: 1, introspect: 1},
-		{name: "nbf later, as text", state: []any{"nbf", fmt.Sprint(now + 301)}, reason: ReasonNotYetValid, introspect: 1},
+		{name: "nbf later, as text", state: []any{"nbf", fmt.Sprint(now + 301)}, reason: errNotYetValid.Reason, introspect: 1},
 		{name: "issuer", state: []any{"iss", p.URL}, userinfo: 1, introspect: 1},
-		{name: "another issuer", state: []any{"iss", "https://other.example.test"}, reason: ReasonUnknownIssuer, introspect: 1},
+		{name: "another issuer", state: []any{"iss", "https://other.example.test"}, reason: errUnknownIssuer.Reason, introspect: 1},
 		{name: "issuer a number", state: []any{"iss", 1}, fault: introspectionEndpoint + ": its answer has a member of the wrong type", introspect: 1},
 		{name: "no sub", state: []any{"sub", absent}, userinfo: 1, introspect: 1},
 		{name: "sub null", state: []any{"sub", nil}, userinfo: 1, introspect: 1},
 		{name: "sub a number", state: []any{"sub", 1}, fault: introspectionEndpoint + ": its answer has a member of the wrong type", introspect: 1},
-		{name: "another sub of userinfo", user: []any{"sub", "bob"}, reason: ReasonSubject, userinfo: 1, introspect: 1},
+		{name: "another sub of userinfo", user: []any{"sub", "bob"}, reason: errSubject.Reason, userinfo: 1, introspect: 1},
 		{name: "no sub of userinfo", user: []any{"sub", absent}, fault: userinfoEndpoint + ": its answer names no subject", userinfo: 1, introspect: 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -156,18 +156,18 @@ func TestOIDCTimes(t *testing.T) {
 	}
 	w.sent(t, 4, 3)
 	w.clock.Step(time.Nanosecond)
-	w.check(t, short, "", ReasonInactive)
-	w.check(t, short, "", ReasonInactive) // remembered
+	w.check(t, short, "", errInactive.Reason)
+	w.check(t, short, "", errInactive.Reason) // remembered
 	w.sent(t, 4, 4)
 	w.clock.Step(testTTL - 10*time.Second)
-	w.check(t, long, "", ReasonInactive)
-	w.check(t, endless, "", ReasonInactive)
-	w.check(t, jwt, "", ReasonNotAccepted)
+	w.check(t, long, "", errInactive.Reason)
+	w.check(t, endless, "", errInactive.Reason)
+	w.check(t, jwt, "", errNotAccepted.Reason)
 	w.sent(t, 5, 6)
 
 	// A refusal is remembered for a moment only.
 	p.issue(long, alice(), w.active())
-	w.check(t, long, "", ReasonInactive)
+	w.check(t, long, "", errInactive.Reason)
 	w.clock.Step(refusedFor)
 	w.check(t, long, "alice", "")
 }

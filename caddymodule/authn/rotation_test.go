@@ -15,13 +15,13 @@ func TestEarlyTokenOfANewKey(t *testing.T) {
 	p := newIDP(t, k1().JWK())
 	w := newWorld(t, p.authenticator())
 	w.check(t, w.token(t, k1(), p), "alice", "")
-	w.check(t, w.token(t, by("stranger", jose.RS256, issuertest.RSA2()), p), "", ReasonUnknownKey)
+	w.check(t, w.token(t, by("stranger", jose.RS256, issuertest.RSA2()), p), "", errUnknownKey.Reason)
 	p.Reads(t, 2)
 
 	p.Publish(k1().JWK(), k2().JWK())
 	token := w.token(t, k2(), p)
 	w.clock.Step(3 * time.Second)
-	w.check(t, token, "", ReasonUnknownKey)
+	w.check(t, token, "", errUnknownKey.Reason)
 	p.Reads(t, 2)
 	w.clock.Step(2 * time.Second)
 	w.check(t, token, "alice", "")
@@ -30,8 +30,8 @@ func TestEarlyTokenOfANewKey(t *testing.T) {
 	// One that was looked for is remembered.
 	w.clock.Step(5 * time.Second)
 	unknown := w.token(t, by("k3", jose.RS256, issuertest.RSA2()), p)
-	w.check(t, unknown, "", ReasonUnknownKey)
+	w.check(t, unknown, "", errUnknownKey.Reason)
 	p.Publish(by("k3", jose.RS256, issuertest.RSA2()).JWK())
-	w.check(t, unknown, "", ReasonUnknownKey)
+	w.check(t, unknown, "", errUnknownKey.Reason)
 	p.Reads(t, 4)
 }

@@ -91,7 +91,7 @@ func TestAuthenticationIsCountedOnce(t *testing.T) {
 		{"wrong_audience", func(string) (*authn.Result, error) {
 			return &authn.Result{Identity: &identity.Identity{Name: "alice"}, WrongAudience: true}, nil
 		}},
-		{"refused", failing(&authn.Unauthenticated{Reason: authn.ReasonExpired})},
+		{"refused", failing(&authn.Unauthenticated{Reason: "the token has expired"})},
 		{"unavailable", failing(&authn.Unavailable{Fault: "x"})},
 	} {
 		clusters := clustersOf(newCluster(t, v1.ModePassthrough, tt.answer, nil))

@@ -71,7 +71,7 @@ func TestChecks(t *testing.T) {
 		"not ready":        {r: get(pods), cluster: newCluster(t, v1.ModeFrontProxy, alice(), refused(k8swatch.ReasonClientCertMissing)), code: 503, audit: "not_ready"},
 		"not trusted":      {r: get(pods), cluster: rejected(t), code: 503, audit: "upstream_trust"},
 		"no credential":    {r: with(get(pods), func(r *http.Request) { r.Header.Del("Authorization") }), code: 401, audit: "no_credential"},
-		"bad credential":   {r: get(pods), cluster: newCluster(t, v1.ModePassthrough, failing(&authn.Unauthenticated{Reason: authn.ReasonExpired}), nil), code: 401, audit: "unauthenticated"},
+		"bad credential":   {r: get(pods), cluster: newCluster(t, v1.ModePassthrough, failing(&authn.Unauthenticated{Reason: "the token has expired"}), nil), code: 401, audit: "unauthenticated"},
 		"no provider":      {r: get(pods), cluster: newCluster(t, v1.ModePassthrough, failing(&authn.Unavailable{Fault: "x"}), nil), code: 503, audit: "idp_unavailable"},
 		"dear expressions": {r: get(pods), cluster: newCluster(t, v1.ModePassthrough, failing(authn.ErrSlow), nil), code: 503, audit: "expressions_slow"},
 		"provider limit":   {r: get(pods), cluster: newCluster(t, v1.ModePassthrough, failing(&authn.Unavailable{Limit: "x"}), nil), code: 503, audit: "idp_limited"},

@@ -104,15 +104,13 @@ func answeredMessages(t *testing.T) (messages []string) {
 						}
 					}
 				case *ast.CompositeLit:
+					if isIdent(n.Type, "Unauthenticated") { // what package authn refuses a token for
+						add(n.Elts[0])
+					}
 					for _, e := range n.Elts {
 						if field, ok := e.(*ast.KeyValueExpr); ok && isAnswer(n.Type) && isIdent(field.Key, "Message") {
 							add(field.Value)
 						}
-					}
-				case *ast.ValueSpec:
-					// What package authn refuses a token for.
-					if folder == "authn" && strings.HasPrefix(n.Names[0].Name, "Reason") {
-						add(n.Values[0])
 					}
 				}
 				return true

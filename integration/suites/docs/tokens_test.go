@@ -68,7 +68,11 @@ var (
 // product is not here.
 func TestVendorsClaims(t *testing.T) {
 	t.Parallel()
-	const rule, audience, claims = authn.ReasonRule, authn.ReasonAudience, authn.ReasonClaims
+	const (
+		rule     = "the token does not meet a validation rule of this cluster"
+		audience = "the token is for another audience"
+		claims   = "a claim of the token is missing or has the wrong type"
+	)
 	for _, c := range []struct {
 		name, manifest, cluster string
 		claims, changes         object
