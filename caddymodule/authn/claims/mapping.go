@@ -87,7 +87,7 @@ func (m *Mapping) Identity(ctx context.Context, c Claims, bytes int) (*identity.
 		if bytes > maxEvaluated {
 			return nil, ErrTooLarge
 		}
-		done, err := m.turns.take(ctx)
+		done, err := m.turns.take(ctx, bytes)
 		if err != nil {
 			return nil, err
 		}

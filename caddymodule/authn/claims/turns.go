@@ -9,9 +9,17 @@ import (
 	"time"
 )
 
-// dearAfter is how long an evaluation takes that is dear. Ordinary expressions take
-// less than a millisecond.
-const dearAfter = 20 * time.Millisecond
+const (
+	// dearAfter is how long an evaluation takes that is dear. Ordinary expressions take
+	// less than a millisecond.
+	dearAfter = 20 * time.Millisecond
+
+	// maxWaiting bounds what the tokens of one cluster hold that wait for their turn, in
+	// bytes. Ordinary tokens are a few KiB, and it is the turn of a thousand within a
+	// second.
+	maxWaiting      = 16 << 20
+	waitingOverhead = 8 << 10 // of a token, beside its bytes
+)
 
 // Turns decides of how many tokens, and of which, the expressions are evaluated at
 // once in a process. A turn goes to the cluster that will have used least time when it
@@ -50,22 +58,25 @@ type ClusterTurns struct {
 	// longest is how long an evaluation took of late.
 	longest time.Duration
 	tokens  []*turn // that wait, in the order they came
+	waiting int     // what these tokens hold, in bytes
 }
 
 // turn is that of one token.
 type turn struct {
+	bytes   int
 	granted chan struct{} // closed when the turn has come
 	dear    bool
 	began   time.Time
 }
 
-// take waits for the turn of a token until ctx ends. The error is ErrBusy.
-func (c *ClusterTurns) take(ctx context.Context) (done func(), err error) {
-	if ctx.Err() != nil {
+// take waits for the turn of a token with a payload of so many bytes, until ctx ends.
+// The error is ErrBusy.
+func (c *ClusterTurns) take(ctx context.Context, bytes int) (done func(), err error) {
+	// As sent, its parts, its claims.
+	t := &turn{bytes: 3*bytes + waitingOverhead, granted: make(chan struct{})}
+	if ctx.Err() != nil || !c.enter(t) {
 		return nil, ErrBusy
 	}
-	t := &turn{granted: make(chan struct{})}
-	c.enter(t)
 	select {
 	case <-t.granted:
 	case <-ctx.Done():
@@ -77,9 +88,14 @@ func (c *ClusterTurns) take(ctx context.Context) (done func(), err error) {
 	return func() { c.end(t) }, nil
 }
 
-func (c *ClusterTurns) enter(t *turn) {
+// enter reports whether there is room for a token to wait.
+func (c *ClusterTurns) enter(t *turn) bool {
 	c.all.mu.Lock()
 	defer c.all.mu.Unlock()
+	if c.waiting+t.bytes > maxWaiting {
+		return false
+	}
+	c.waiting += t.bytes
 	if len(c.tokens) == 0 {
 		c.all.waiting = append(c.all.waiting, c)
 		if c.running == 0 {
@@ -88,6 +104,7 @@ func (c *ClusterTurns) enter(t *turn) {
 	}
 	c.tokens = append(c.tokens, t)
 	c.all.grantLocked()
+	return true
 }
 
 // leave gives up a turn, and reports whether it had not come.
@@ -104,6 +121,7 @@ func (c *ClusterTurns) leave(t *turn) bool {
 
 // removeLocked takes a token out of those that wait.
 func (c *ClusterTurns) removeLocked(i int) {
+	c.waiting -= c.tokens[i].bytes
 	c.tokens = slices.Delete(c.tokens, i, i+1)
 	if len(c.tokens) == 0 {
 		i := slices.Index(c.all.waiting, c)

@@ -2,6 +2,7 @@ package claims
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +14,7 @@ import (
 func takeWithin(t *testing.T, turns *ClusterTurns) (func(), error) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	return turns.take(ctx)
+	return turns.take(ctx, 0)
 }
 
 // A cluster takes half of the turns of all, and gives them back.
@@ -52,7 +53,7 @@ func TestDearEvaluationsDelayNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := &Turns{total: 2}
 		evaluate := func(ctx context.Context, c *ClusterTurns, d time.Duration) {
-			if done, err := c.take(ctx); err == nil {
+			if done, err := c.take(ctx, 0); err == nil {
 				time.Sleep(d)
 				done()
 			}
@@ -94,7 +95,7 @@ func TestTurnsGoByTime(t *testing.T) {
 			hostile, d := all.ForCluster(), time.Duration(1+i%2*18)*time.Millisecond
 			go func() {
 				for {
-					done, err := hostile.take(ctx)
+					done, err := hostile.take(ctx, 0)
 					if err != nil {
 						return
 					}
@@ -108,7 +109,7 @@ func TestTurnsGoByTime(t *testing.T) {
 		victim := all.ForCluster()
 		for range 100 {
 			began := time.Now()
-			done, err := victim.take(t.Context())
+			done, err := victim.take(t.Context(), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -121,10 +122,48 @@ func TestTurnsGoByTime(t *testing.T) {
 		}
 		stop()
 		time.Sleep(time.Second)
+		synctest.Wait()
 		for i := 1; i < len(used); i += 2 {
 			if cheap, dear := used[i-1], used[i]; dear > 2*cheap || cheap > 2*dear {
 				t.Errorf("clusters with evaluations of 1 and 19 ms used %v and %v", cheap, dear)
 			}
+		}
+	})
+}
+
+// AUTH-17: what waits for the turns of a cluster is bounded in bytes.
+func TestTokensThatWaitAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := &Turns{total: 2}
+		flooded, other := all.ForCluster(), all.ForCluster()
+		done, err := takeWithin(t, flooded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var beyond atomic.Int64
+		for range 1000 {
+			go func() {
+				if _, err := flooded.take(ctx, maxEvaluated); err != nil {
+					beyond.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		most := int64(maxWaiting / (3 * maxEvaluated))
+		if waiting := 1000 - beyond.Load(); waiting == 0 || waiting > most {
+			t.Errorf("%d tokens wait, at most %d", waiting, most)
+		}
+		if done, err := takeWithin(t, other); err != nil {
+			t.Errorf("another cluster: %v", err)
+		} else {
+			done()
+		}
+		stop()
+		synctest.Wait()
+		done()
+		if flooded.waiting != 0 {
+			t.Errorf("%d bytes wait", flooded.waiting)
 		}
 	})
 }

@@ -2,12 +2,15 @@ package keys
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/internal/issuertest"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 )
 
 // Refresh makes faults known without any token.
@@ -90,5 +93,40 @@ func TestCloseBreaksOff(t *testing.T) {
 	}
 	if w.Handle.reading != nil {
 		t.Error("still reading")
+	}
+}
+
+// AUTH-13: a large answer of an issuer counts for one of the objects that use it, as
+// long as they do.
+func TestOwnersOfAKeySet(t *testing.T) {
+	r := NewRegistry(nil, boundedjson.NewReader(1), nil)
+	t.Cleanup(r.Close)
+	first, second := boundedjson.Owner{Namespace: "a", Name: "x"}, boundedjson.Owner{Namespace: "b", Name: "x"}
+	acquire := func(o boundedjson.Owner) *Handle {
+		h, err := r.Acquire(o, "https://idp.example.test", "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	check := func(want ...boundedjson.Owner) {
+		t.Helper()
+		for _, s := range r.sets {
+			got := r.owners(s)
+			slices.SortFunc(got, func(a, b boundedjson.Owner) int { return strings.Compare(a.Namespace, b.Namespace) })
+			if !slices.Equal(got, want) {
+				t.Errorf("the owners are %v, want %v", got, want)
+			}
+		}
+	}
+	handles := []*Handle{acquire(first), acquire(first), acquire(second)}
+	check(first, second)
+	handles[0].Close()
+	check(first, second)
+	handles[1].Close()
+	check(second)
+	handles[2].Close()
+	if r.Len() != 0 {
+		t.Error("the key set is left")
 	}
 }
