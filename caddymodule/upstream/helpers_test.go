@@ -118,6 +118,7 @@ func configFor(addr net.Addr, ca *authority) Config {
 		Target:     k8swatch.Target{Kind: k8swatch.TargetExternal, Address: addr.String(), Host: serverName + ":6443"},
 		ServerName: serverName,
 		RootCAs:    ca.pool,
+		Dial:       Direct(nil),
 	}
 }
 

@@ -70,8 +70,8 @@ type Config struct {
 	// AskedForCertificate, if not nil, is called when the apiserver asks for a
 	// certificate and there is none to present.
 	AskedForCertificate func()
-	// Dial opens the connection under TLS, to Target.Address, within 5 s; nil is
-	// Direct without a denied target.
+	// Dial opens the connection under TLS, to Target.Address, within 5 s. Without
+	// it there is no connection: the caller decides which targets are denied.
 	Dial Dialer
 }
 
@@ -263,17 +263,13 @@ func (p *Pair) sweep() {
 	})
 }
 
-var errNoTarget = errors.New("dialing: no address")
+var errNoTarget = errors.New("dialing: no address, or no dialer")
 
 // dialer dials the target of c, whatever address it is given, and counts.
 func (p *Pair) dialer(c Config) Dialer {
-	dial := c.Dial
-	if dial == nil {
-		dial = Direct(nil)
-	}
-	address := c.Target.Address
+	dial, address := c.Dial, c.Target.Address
 	return func(ctx context.Context, network, _ string) (net.Conn, error) {
-		if address == "" {
+		if dial == nil || address == "" {
 			return nil, errNoTarget
 		}
 		ctx, cancel := context.WithTimeout(ctx, dialTimeout)

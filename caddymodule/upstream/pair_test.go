@@ -123,9 +123,16 @@ func TestDialTimesOut(t *testing.T) {
 	if _, err := pair(t, c).RoundTrip(request(t, c, "GET", "/", nil)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)
 	}
-	c.Target.Address = ""
-	if _, err := pair(t, c).RoundTrip(request(t, c, "GET", "/", nil)); !errors.Is(err, errNoTarget) {
-		t.Errorf("error %v", err)
+}
+
+func TestDialsNothingWithoutAddressAndDialer(t *testing.T) {
+	s := newServer(t, false, func(http.ResponseWriter, *http.Request) { t.Error("a request came") })
+	noAddress, noDialer := s.config, s.config
+	noAddress.Target.Address, noDialer.Dial = "", nil
+	for name, c := range map[string]Config{"no address": noAddress, "no dialer": noDialer} {
+		if _, err := pair(t, c).RoundTrip(request(t, c, "GET", "/", nil)); !errors.Is(err, errNoTarget) {
+			t.Errorf("%s: error %v", name, err)
+		}
 	}
 }
 
