@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -284,6 +285,27 @@ func TestBacklogBoundsOneNamespace(t *testing.T) {
 		}
 		t.Logf("%d of %d requests were refused", refused.Load(), callers*each)
 		wantEmpty(t, b)
+	})
+}
+
+// RELAY-7: a caller who reads finds a place in a namespace that is full of answers
+// of others which are not read.
+func TestBacklogFullNamespaceGivesWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBacklog()
+		for i := range 2 * tenantShare {
+			_, leave := unreadAnswers(t, b, fmt.Sprint("user ", i), maxPlaces/2)
+			defer leave()
+		}
+		began := time.Now()
+		a, err := b.Enter(requestWith(t.Context()), "team-a", "alice", func() { t.Error("alice was cut") })
+		if err != nil {
+			t.Fatalf("%v after %v", err, time.Since(began))
+		}
+		if took := time.Since(began); took > unreadAfter+time.Second {
+			t.Errorf("alice waited %v", took)
+		}
+		a.Leave()
 	})
 }
 

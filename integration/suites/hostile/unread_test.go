@@ -151,7 +151,7 @@ func TestRELAY7CallersOfOneNamespace(t *testing.T) {
 	time.Sleep(3 * time.Second)
 	_, now := held(t, px)
 	t.Logf("24 callers with 60 requests each: %d MiB more in use, %d MiB resident", (now-before)>>20, residentMemory(t, px.PID())>>20)
-	if now-before > 256<<20 {
+	if now-before > 384<<20 { // without the bound it is 670 MiB
 		t.Errorf("they hold %d MiB", (now-before)>>20)
 	}
 }
