@@ -22,6 +22,7 @@ var definitions = map[string][]string{
 	},
 	"github.com/external-secrets/external-secrets": {
 		"config/crds/bases/external-secrets.io_externalsecrets.yaml",
+		"config/crds/bases/external-secrets.io_secretstores.yaml",
 	},
 	"github.com/hashicorp/vault-secrets-operator": {
 		"config/crd/bases/secrets.hashicorp.com_vaultpkisecrets.yaml",
