@@ -1,6 +1,8 @@
 package docs
 
 import (
+	"bufio"
+	"context"
 	"io"
 	"net/http"
 	"net/url"
@@ -136,5 +138,50 @@ func TestReadmeTakesLongCommands(t *testing.T) {
 	})
 	if err != nil {
 		t.Errorf("no warning of a site with gaps: %v", err)
+	}
+}
+
+// In the path form `kubectl proxy` needs --append-server-path, as kubeconfig.md
+// says: without it the path of the server is lost.
+func TestKubectlProxy(t *testing.T) {
+	t.Parallel()
+	up := rawserver.Start(t, rawserver.Options{NoIdentity: true, Handler: func(w *rawserver.Writer, r *rawserver.Request) {
+		w.Respond(http.StatusOK, []byte("asked for "+r.Target))
+	}})
+	px := proxy.Start(t, proxy.Options{Manifests: map[string]string{"prod.yaml": openCluster(up)}})
+	px.MustServe(t, "team-a", "prod")
+	for want, args := range map[string][]string{
+		"asked for /api/v1/pods":        {"proxy", "--port", "0", "--append-server-path"},
+		"the proxy has no such cluster": {"proxy", "--port", "0"},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		cmd, err := px.Kubectl(t, "team-a", "prod", "token").Command(ctx, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(out).ReadString('\n')
+		address, found := strings.CutPrefix(strings.TrimSpace(line), "Starting to serve on ")
+		if err != nil || !found {
+			t.Fatalf("kubectl %q says %q, error %v", args, line, err)
+		}
+		res, err := http.Get("http://" + address + "/api/v1/pods")
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || !strings.Contains(string(body), want) {
+			t.Errorf("kubectl %q: %q, error %v, want %q", args, body, err, want)
+		}
+		cancel()
+		_ = cmd.Wait() // it was killed
 	}
 }
