@@ -2,6 +2,7 @@ package claims
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -89,11 +90,12 @@ func TestTurnsGoByTime(t *testing.T) {
 		all := &Turns{total: 2}
 		used := make([]time.Duration, 40)
 		ctx, stop := context.WithCancel(t.Context())
-		defer time.Sleep(time.Second) // until all have ended
+		var clusters sync.WaitGroup
+		defer clusters.Wait()
 		defer stop()
 		for i := range used {
 			hostile, d := all.ForCluster(), time.Duration(1+i%2*18)*time.Millisecond
-			go func() {
+			clusters.Go(func() {
 				for {
 					done, err := hostile.take(ctx, 0)
 					if err != nil {
@@ -103,7 +105,7 @@ func TestTurnsGoByTime(t *testing.T) {
 					done()
 					used[i] += d
 				}
-			}()
+			})
 		}
 		time.Sleep(20 * time.Second)
 		victim := all.ForCluster()
@@ -121,8 +123,7 @@ func TestTurnsGoByTime(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		stop()
-		time.Sleep(time.Second)
-		synctest.Wait()
+		clusters.Wait()
 		for i := 1; i < len(used); i += 2 {
 			if cheap, dear := used[i-1], used[i]; dear > 2*cheap || cheap > 2*dear {
 				t.Errorf("clusters with evaluations of 1 and 19 ms used %v and %v", cheap, dear)
