@@ -79,27 +79,10 @@ func (p OIDCProvider) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "provider %s"
 // MarshalJSON writes the issuer alone, for loggers that encode values.
 func (p OIDCProvider) MarshalJSON() ([]byte, error) { return json.Marshal(p.IssuerURL) }
 
-// TokenExchange is how opaque bearers are exchanged for tokens of the issuer
-// (RFC 8693; AUTH-14, AUTH-15).
-type TokenExchange struct {
-	// TokenURL is an https URL without user and fragment.
-	TokenURL string
-	// CertificateAuthority is the PEM that verifies the certificate behind
-	// TokenURL, empty for the system roots.
-	CertificateAuthority string
-	ClientID             string
-	// ClientSecret is empty for a public client.
-	ClientSecret string
-	// Audience and Resource are empty for none.
-	Audience, Resource string
-	// SubjectTokenType and RequestedTokenType are never empty.
-	SubjectTokenType, RequestedTokenType string
-	// Scopes are at least one.
-	Scopes []string
-	// ForwardAccessToken is forward: AccessToken; the id_token is taken
-	// otherwise.
-	ForwardAccessToken bool
-}
+// TokenExchange is an enabled token_exchange that was judged, with its defaults
+// filled in: how opaque bearers are exchanged for tokens of the issuer (RFC 8693;
+// AUTH-14, AUTH-15). Both token types are set, and at least one scope.
+type TokenExchange v1.TokenExchange
 
 // Format prints the endpoint alone whatever the verb, since the client secret must
 // not reach a log (SIG-3).

@@ -12,6 +12,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/tlstest"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/probe"
 )
 
@@ -86,7 +87,7 @@ func TestExchangeOverKubernetes(t *testing.T) {
 func forwardingAccessTokens(t testing.TB, w *exchangeWorld) *exchange.Client {
 	t.Helper()
 	client, err := exchange.New(&k8swatch.TokenExchange{
-		TokenURL: w.endpoint.URL + "/token", CertificateAuthority: tlstest.CA(w.endpoint.Server), ClientID: "proxy-a", ForwardAccessToken: true,
+		TokenURL: w.endpoint.URL + "/token", CertificateAuthority: tlstest.CA(w.endpoint.Server), ClientID: "proxy-a", Forward: v1.ForwardAccessToken,
 	}, boundedjson.NewReader(1), nil, w.clock.Now, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/oauth"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
 const (
@@ -96,7 +97,7 @@ func read(body []byte, config *k8swatch.TokenExchange) (*Token, error) {
 	if !strings.EqualFold(kind, "Bearer") && !strings.EqualFold(kind, "N_A") {
 		return nil, faultTokenType
 	}
-	token := choose(config.ForwardAccessToken, access, id, issued, config.RequestedTokenType)
+	token := choose(config.Forward, access, id, issued, config.RequestedTokenType)
 	if token == "" {
 		return nil, faultNoToken
 	}
@@ -129,9 +130,9 @@ func plain(name string) string {
 
 // choose returns the token that is to be used, empty for none, by the table in
 // the package comment.
-func choose(accessToken bool, access, id, issued, requested string) string {
+func choose(forward, access, id, issued, requested string) string {
 	kind := plain(issued)
-	if !accessToken {
+	if forward != v1.ForwardAccessToken {
 		switch {
 		case id != "":
 			return id

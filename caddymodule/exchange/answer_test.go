@@ -28,7 +28,7 @@ func TestWhichToken(t *testing.T) {
 	}
 	const a, i = "access", "identity"
 	for _, tt := range []struct {
-		use        bool
+		use        string
 		issued     string
 		access, id string
 		requested  string
@@ -102,7 +102,7 @@ func TestAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		answer any
-		use    bool
+		use    string
 		want   want
 	}{
 		{"the RFC", standard(), idToken, issued(300 * time.Second)},
@@ -294,8 +294,8 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"access_token":"a","access_token":"b"}`))
 	f.Add([]byte(`{"a":{"b":[1,2,{}]},"token_type":"n_a"} `))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, use := range []bool{idToken, accessToken} {
-			token, err := read(body, &k8swatch.TokenExchange{ForwardAccessToken: use})
+		for _, use := range []string{idToken, accessToken} {
+			token, err := read(body, &k8swatch.TokenExchange{Forward: use})
 			var fault idp.Fault
 			switch {
 			case err != nil && !errors.As(err, &fault):
@@ -317,10 +317,10 @@ func TestTooManyMembers(t *testing.T) {
 		}
 		return []byte(b.String() + "}")
 	}
-	if _, err := read(answer(1000), &k8swatch.TokenExchange{ForwardAccessToken: true}); err != nil {
+	if _, err := read(answer(1000), &k8swatch.TokenExchange{Forward: accessToken}); err != nil {
 		t.Errorf("1000 members: %v", err)
 	}
-	if _, err := read(answer(1001), &k8swatch.TokenExchange{ForwardAccessToken: true}); err != idp.TooManyMembers {
+	if _, err := read(answer(1001), &k8swatch.TokenExchange{Forward: accessToken}); err != idp.TooManyMembers {
 		t.Errorf("1001 members: %v", err)
 	}
 	err := oauthError(&idp.Response{Status: 400, Body: answer(1001)})

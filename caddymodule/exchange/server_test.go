@@ -18,6 +18,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/internal/tlstest"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/boundedjson"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -100,8 +101,8 @@ func with(code int, document any) http.HandlerFunc {
 	}
 }
 
-// The tokens that can be asked for, as the values of ForwardAccessToken.
-const idToken, accessToken = false, true
+// The tokens that can be asked for, as the values of forward.
+const idToken, accessToken = v1.ForwardIDToken, v1.ForwardAccessToken
 
 type object = map[string]any
 
@@ -119,11 +120,11 @@ func standard(changes ...any) object {
 	return o
 }
 
-func exchange(t testing.TB, c *Client, use bool) (*Token, error) {
+func exchange(t testing.TB, c *Client, use string) (*Token, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	c.config.ForwardAccessToken = use
+	c.config.Forward = use
 	return c.Exchange(ctx, "the-subject-token-of-a-machine")
 }
 

@@ -35,7 +35,7 @@ var rooms = []room{
 	{"caddymodule/authn/...", []string{
 		"caddymodule/authn/...", "caddymodule/exchange", "caddymodule/identity", "caddymodule/idp", "probe", "k8swatch/...", "internal/...",
 	}},
-	{"caddymodule/exchange", []string{"caddymodule/idp", "k8swatch", "internal/..."}},
+	{"caddymodule/exchange", []string{"caddymodule/idp", "k8swatch", "k8swatch/api/v1", "internal/..."}},
 	{"caddymodule/idp", []string{"internal/..."}},
 	{"caddymodule/internal/...", nil}, // for tests
 

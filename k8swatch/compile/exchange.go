@@ -3,7 +3,6 @@ package compile
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
@@ -32,26 +31,17 @@ func tokenExchange(config *v1.AuthConfig) (*k8swatch.TokenExchange, []problem) {
 	if len(problems) > 0 {
 		return nil, problems
 	}
-	e := &k8swatch.TokenExchange{
-		TokenURL:             spec.TokenURL,
-		CertificateAuthority: spec.CertificateAuthority,
-		ClientID:             spec.ClientID,
-		ClientSecret:         spec.ClientSecret,
-		Audience:             spec.Audience,
-		Resource:             spec.Resource,
-		SubjectTokenType:     cmp.Or(spec.SubjectTokenType, accessTokenType),
-		Scopes:               slices.Clone(spec.Scopes),
-		ForwardAccessToken:   spec.Forward == v1.ForwardAccessToken,
-	}
+	e := k8swatch.TokenExchange(*spec.DeepCopy())
+	e.SubjectTokenType = cmp.Or(e.SubjectTokenType, accessTokenType)
 	requested := idTokenType
-	if e.ForwardAccessToken {
+	if e.Forward = cmp.Or(e.Forward, v1.ForwardIDToken); e.Forward == v1.ForwardAccessToken {
 		requested = accessTokenType
 	}
-	e.RequestedTokenType = cmp.Or(spec.RequestedTokenType, requested)
+	e.RequestedTokenType = cmp.Or(e.RequestedTokenType, requested)
 	if len(e.Scopes) == 0 {
 		e.Scopes = []string{"openid"}
 	}
-	return e, nil
+	return &e, nil
 }
 
 // exchangeProblems checks what admission does not look at.

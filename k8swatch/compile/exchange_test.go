@@ -25,7 +25,7 @@ func withExchange(change ...func(*v1.TokenExchange)) *v1.ProxyKubeApi {
 func TestTokenExchangeIsMapped(t *testing.T) { // AUTH-15
 	const access, id = "urn:ietf:params:oauth:token-type:access_token", "urn:ietf:params:oauth:token-type:id_token"
 	defaults := k8swatch.TokenExchange{
-		TokenURL: "https://idp.example.test/token", ClientID: "machines", Scopes: []string{"openid"},
+		Enabled: true, Forward: v1.ForwardIDToken, TokenURL: "https://idp.example.test/token", ClientID: "machines", Scopes: []string{"openid"},
 		SubjectTokenType: access, RequestedTokenType: id,
 	}
 	with := func(change func(*k8swatch.TokenExchange)) *k8swatch.TokenExchange {
@@ -40,7 +40,7 @@ func TestTokenExchangeIsMapped(t *testing.T) { // AUTH-15
 	}{
 		"defaults":     {func(*v1.TokenExchange) {}, &defaults},
 		"no forward":   {func(e *v1.TokenExchange) { e.Forward = "" }, &defaults},
-		"access token": {func(e *v1.TokenExchange) { e.Forward = v1.ForwardAccessToken }, with(func(e *k8swatch.TokenExchange) { e.ForwardAccessToken, e.RequestedTokenType = true, access })},
+		"access token": {func(e *v1.TokenExchange) { e.Forward = v1.ForwardAccessToken }, with(func(e *k8swatch.TokenExchange) { e.Forward, e.RequestedTokenType = v1.ForwardAccessToken, access })},
 		"off":          {func(e *v1.TokenExchange) { e.Enabled = false }, nil},
 		"no scopes":    {func(e *v1.TokenExchange) { e.Scopes = []string{} }, &defaults},
 		"all it may be": {func(e *v1.TokenExchange) {
@@ -49,7 +49,7 @@ func TestTokenExchangeIsMapped(t *testing.T) { // AUTH-15
 				Scopes: []string{"openid", "groups_name"}, SubjectTokenType: "urn:s", RequestedTokenType: "urn:r", Resource: "https://r", Forward: v1.ForwardIDToken,
 			}
 		}, &k8swatch.TokenExchange{
-			TokenURL: "https://idp.example.test/t", CertificateAuthority: ca, ClientID: "c", ClientSecret: "s", Audience: "a",
+			Enabled: true, Forward: v1.ForwardIDToken, TokenURL: "https://idp.example.test/t", CertificateAuthority: ca, ClientID: "c", ClientSecret: "s", Audience: "a",
 			Scopes: []string{"openid", "groups_name"}, SubjectTokenType: "urn:s", RequestedTokenType: "urn:r", Resource: "https://r",
 		}},
 	}
