@@ -34,16 +34,21 @@ func TestGateVerdicts(t *testing.T) {
 		"UT": true, "UR": false, "UN": true, "UU": false,
 		"TUU": true, "TUN": true, "TUR": false, "TRU": false, "TRN": false, "TRT": true, "RUT": true, "RNT": true, "NUN": true, "NTU": true,
 	} {
-		t.Run(sequence, func(t *testing.T) {
-			g := NewGate[probe.Verdict](nil)
-			for _, v := range strings.Split(sequence, "") {
-				g.Observe(verdicts[v])
-			}
-			if g.Open() != open {
-				t.Errorf("open: %t", g.Open())
-			}
-		})
+		checkSequence(t, verdicts, sequence, open)
 	}
+}
+
+// checkSequence observes verdicts, each a letter, and looks at the gate.
+func checkSequence[V Verdict](t *testing.T, verdicts map[string]V, sequence string, open bool) {
+	t.Run(sequence, func(t *testing.T) {
+		g := NewGate[V](nil)
+		for _, v := range strings.Split(sequence, "") {
+			g.Observe(verdicts[v])
+		}
+		if g.Open() != open {
+			t.Errorf("open: %t", g.Open())
+		}
+	})
 }
 
 // CERT-9: the same table for a client certificate, which nothing short of a
@@ -57,15 +62,7 @@ func TestGateOfClientCert(t *testing.T) {
 		"PP": true, "PI": false, "PU": true, "IP": true, "II": false, "IU": false, "UP": true, "UI": false, "UU": false,
 		"PUI": false, "PIU": false, "PIP": true, "IUP": true, "PUU": true,
 	} {
-		t.Run(sequence, func(t *testing.T) {
-			g := NewGate[probe.CertVerdict](nil)
-			for _, v := range strings.Split(sequence, "") {
-				g.Observe(verdicts[v])
-			}
-			if g.Open() != open {
-				t.Errorf("open: %t", g.Open())
-			}
-		})
+		checkSequence(t, verdicts, sequence, open)
 	}
 }
 
