@@ -68,8 +68,10 @@ func elementsOf(v ref.Val) uint64 {
 
 func work(function string, args []ref.Val, result ref.Val) uint64 {
 	switch function {
-	case "_&&_", "_||_", "!_", "@not_strictly_false", "_?_:_", "_[_]", "_[?_]", "size", "dyn", "type":
+	case "_&&_", "_||_", "!_", "@not_strictly_false", "_?_:_", "_[_]", "_[?_]", "dyn", "type":
 		return 1 // these look at no more than one value
+	case "size":
+		return 1 + text(args[0]) // the characters of a text are counted each time
 	case "_+_":
 		// A list is not copied, so that map and filter, which append to
 		// theirs, are not charged for all of it each time.

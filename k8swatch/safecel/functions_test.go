@@ -159,3 +159,18 @@ func TestNoFunctionMultiplies(t *testing.T) {
 		t.Errorf("only %d calls were made", ran)
 	}
 }
+
+// AUTH-17: what is cheap once is charged as often as it is called.
+func TestManyCheapCalls(t *testing.T) {
+	compile("true")
+	claims := variable(t, map[string]any{"s": strings.Repeat("é", 15<<10), "b": true, "l": make([]any, 7000)})
+	for _, call := range []string{"size(claims.s)", "claims.s.size()", "size(claims.l)", "int(claims.b)", "[claims.s].size()"} {
+		expression := "lists.range(300).all(i, [" + strings.Repeat(call+",", 60) + "0].size() > 0)"
+		var err error
+		took := cpuTime(t, func() { _, err = run(WithBudget(t.Context()), t, expression, claims) })
+		t.Logf("%s: %v", call, took)
+		if took > 100*time.Millisecond {
+			t.Errorf("%s took %v: %v", call, took, err)
+		}
+	}
+}
