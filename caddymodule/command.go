@@ -20,6 +20,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/text"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/source/directory"
 )
 
 func init() {
@@ -65,14 +66,9 @@ func runStatus(flags caddycmd.Flags, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("finding the admin API: %w", err)
 	}
-	resp, err := caddycmd.AdminAPIRequest(address, http.MethodGet, adminPath, nil, nil)
+	body, err := askAdmin(address, adminPath)
 	if err != nil {
-		return adminError(address, err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAdminAnswer))
-	if err != nil {
-		return fmt.Errorf("reading the answer of the admin API: %w", err)
+		return err
 	}
 	if format == "json" {
 		_, err := out.Write(body)
@@ -82,7 +78,43 @@ func runStatus(flags caddycmd.Flags, out io.Writer) error {
 	if err := json.Unmarshal(body, &list); err != nil {
 		return fmt.Errorf("decoding the answer of the admin API: %w", err)
 	}
-	return printTable(out, list)
+	if err := printTable(out, list); err != nil {
+		return err
+	}
+	if body, err = askAdmin(address, adminFilesPath); err != nil {
+		return err
+	}
+	var refused []directory.RefusedFile
+	if err := json.Unmarshal(body, &refused); err != nil {
+		return fmt.Errorf("decoding the answer of the admin API: %w", err)
+	}
+	return printRefused(out, refused)
+}
+
+func askAdmin(address, path string) ([]byte, error) {
+	resp, err := caddycmd.AdminAPIRequest(address, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return nil, adminError(address, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAdminAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer of the admin API: %w", err)
+	}
+	return body, nil
+}
+
+// printRefused prints the files of the directory that are refused, if any.
+func printRefused(out io.Writer, files []directory.RefusedFile) error {
+	if len(files) == 0 {
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(w, "\nREFUSED FILE\tREASON")
+	for _, f := range files {
+		fmt.Fprintln(w, text.Mask(f.File)+"\t"+text.Mask(text.Cut(f.Reason, maxNotice)))
+	}
+	return w.Flush()
 }
 
 // adminError adds to a connection that failed where else the admin endpoint may
@@ -95,12 +127,12 @@ func adminError(address string, err error) error {
 		"or turned it off: name it with --address (unix//run/caddy/admin.sock) or --config", address, err)
 }
 
-// printTable prints the columns of `kubectl get proxykubeapis -o wide`, and for
-// each cluster a message: why it is not ready, or its notices. Control characters
+// printTable prints the columns of `kubectl get proxykubeapis -o wide`, the group
+// that a caller must have, and for each cluster a message: why it is not ready, or its notices. Control characters
 // are masked: the author of an object must not steer the admin's terminal.
 func printTable(out io.Writer, list []serving.ClusterStatus) error {
 	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
-	fmt.Fprintln(w, "NAMESPACE\tNAME\tREADY\tREASON\tUPSTREAM\tTRUST\tPATH\tMESSAGE")
+	fmt.Fprintln(w, "NAMESPACE\tNAME\tREADY\tREASON\tUPSTREAM\tTRUST\tGROUP\tPATH\tMESSAGE")
 	for _, c := range list {
 		ready, reason := "Unknown", ""
 		if condition := meta.FindStatusCondition(c.Status.Conditions, k8swatch.ConditionReady); condition != nil {
@@ -110,7 +142,7 @@ func printTable(out io.Writer, list []serving.ClusterStatus) error {
 		if u := c.Status.UpstreamAuth; u != nil {
 			mode, trust = u.Mode, string(u.Trust)
 		}
-		cells := []string{c.Namespace, c.Name, ready, reason, mode, trust, ptr.Deref(c.Status.Path, ""), tableMessage(c.Status.Conditions)}
+		cells := []string{c.Namespace, c.Name, ready, reason, mode, trust, c.ProxyGroup, ptr.Deref(c.Status.Path, ""), tableMessage(c.Status.Conditions)}
 		for i, cell := range cells {
 			cells[i] = cmp.Or(text.Mask(cell), "-")
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/serving"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/source/directory"
 )
 
 // SIG-4: MESSAGE says why a cluster is not ready, or what its notices say.
@@ -53,6 +54,28 @@ func TestStatusTable(t *testing.T) {
 				t.Errorf("MESSAGE %q, want %q", got, tc.want)
 			}
 		})
+	}
+}
+
+// The group of a cluster is in the table, and refused files follow it, printable.
+func TestTableOfGroupsAndFiles(t *testing.T) {
+	var out bytes.Buffer
+	if err := printTable(&out, []serving.ClusterStatus{{Namespace: "team-a", Name: "prod", ProxyGroup: "ops\x1b"}}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "GROUP") || !strings.Contains(out.String(), "ops?") {
+		t.Errorf("%q", out.String())
+	}
+	out.Reset()
+	if err := printRefused(&out, []directory.RefusedFile{{File: "a.yaml", Reason: strings.Repeat("x", 1000) + "\x1b"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); !strings.Contains(got, "REFUSED FILE") || !strings.Contains(got, "a.yaml") || len(got) > 400 || strings.Contains(got, "\x1b") {
+		t.Errorf("%q", got)
+	}
+	out.Reset()
+	if err := printRefused(&out, nil); err != nil || out.Len() > 0 {
+		t.Errorf("%q, %v", out.String(), err)
 	}
 }
 

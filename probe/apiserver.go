@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,6 +38,9 @@ type Apiserver struct {
 	// Transport is the connection. For all questions but Reach it is that of the
 	// relay.
 	Transport http.RoundTripper
+	// Presented is the certificate that Transport presents, for messages; nil where
+	// it is of no interest.
+	Presented *x509.Certificate
 	// Base is the https URL with the path base, without a trailing slash.
 	Base string
 	// Answers limits what is read of the answers.

@@ -90,14 +90,23 @@ func (s Apiserver) CheckTrust(ctx context.Context, settings identity.Settings) V
 	case fault != "":
 		return unknown("%s", fault)
 	case a.code == http.StatusUnauthorized:
-		return Verdict{Trust: v1.TrustRejected, Message: "the apiserver answered 401: --requestheader-client-ca-file does not verify " +
-			"the proxy's certificate, or --requestheader-allowed-names does not hold its CN"}
+		return Verdict{Trust: v1.TrustRejected, Message: text.Escape("the apiserver answered 401"+s.presented()+": --requestheader-client-ca-file does not verify "+
+			"it, or --requestheader-allowed-names lacks the CN", maxMessage)}
 	case a.code == http.StatusForbidden:
 		return forbidden(a.body, asserted)
 	case a.code == http.StatusCreated:
 		return judge(a.body, asserted)
 	}
 	return unknown("the apiserver answered %d to the probe", a.code)
+}
+
+// presented names the certificate that the apiserver was shown. Both parts are
+// short, so that the flags behind them fit the message.
+func (s Apiserver) presented() string {
+	if s.Presented == nil {
+		return " to the proxy's certificate"
+	}
+	return fmt.Sprintf(" to CN %s, issuer %s", text.Quote(s.Presented.Subject.CommonName, 40), text.Quote(s.Presented.Issuer.String(), 56))
 }
 
 // probeIdentity is an identity that no user has: its name and group are known, the

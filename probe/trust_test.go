@@ -1,6 +1,8 @@
 package probe
 
 import (
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -217,6 +219,31 @@ func TestVerdicts(t *testing.T) {
 			v := at(transport(), server(t, tt.handler)).CheckTrust(t.Context(), settings)
 			if v.Trust != tt.want.Trust || v.NamesAssertedUser != tt.want.NamesAssertedUser || !strings.Contains(v.Message, tt.want.Message) {
 				t.Errorf("verdict %+v, want %+v", v, tt.want)
+			}
+			checkMessage(t, v)
+		})
+	}
+}
+
+// The message of a 401 says which certificate was presented, whatever its names are,
+// and still names both flags.
+func TestRejectedNamesTheCertificate(t *testing.T) {
+	for name, tt := range map[string]struct {
+		certificate *x509.Certificate
+		want        string
+	}{
+		"none":    {nil, "the proxy's certificate"},
+		"a usual": {&x509.Certificate{Subject: pkix.Name{CommonName: "proxyauth"}, Issuer: pkix.Name{CommonName: "front-proxy-ca", Organization: []string{"acme"}}}, `CN "proxyauth", issuer "CN=front-proxy-ca,O=acme"`},
+		"a long":  {&x509.Certificate{Subject: pkix.Name{CommonName: strings.Repeat("é", 300)}, Issuer: pkix.Name{CommonName: strings.Repeat("i", 5000)}}, `"...,`},
+		"an odd":  {&x509.Certificate{Subject: pkix.Name{CommonName: "a\"\n\x1b[2J"}}, `CN "a\"\n\x1b[2J"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := at(transport(), server(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+			s.Presented = tt.certificate
+			v := s.CheckTrust(t.Context(), settings)
+			if v.Trust != v1.TrustRejected || !strings.Contains(v.Message, tt.want) ||
+				!strings.Contains(v.Message, "--requestheader-client-ca-file") || !strings.HasSuffix(v.Message, "--requestheader-allowed-names lacks the CN") {
+				t.Errorf("%+v, want %s", v, tt.want)
 			}
 			checkMessage(t, v)
 		})

@@ -2,17 +2,24 @@ package authn
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/claims"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/authn/keys"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/idp"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/internal/text"
 )
 
 // Unauthenticated says that there is no credential, or not a good one (401).
-// Nothing in it is taken from the credential, so all of it may be shown.
 type Unauthenticated struct {
-	// Reason says what is wrong, in words for the caller.
+	// Reason says what is wrong, in words for the caller. Nothing in it is taken
+	// from the credential.
 	Reason string
+	// Audited is more for the audit log alone: which audiences were expected and
+	// received. It quotes claims of a token that need not be verified, in printable
+	// form and shortened.
+	Audited string
 }
 
 // Error is the reason.
@@ -128,27 +135,53 @@ func verdict(issuer string, err error) error {
 
 // One value per reason: a refusal allocates nothing.
 var (
-	errNoCredential     = &Unauthenticated{"no bearer token was sent"}
-	errScheme           = &Unauthenticated{"only the Bearer scheme is accepted"}
-	errMalformed        = &Unauthenticated{"the bearer token is not well formed"}
-	errConflict         = &Unauthenticated{"more than one credential was sent"}
-	errUnknownIssuer    = &Unauthenticated{"the token is from an issuer this cluster does not know"}
-	errAudience         = &Unauthenticated{"the token is for another audience"}
-	errExpired          = &Unauthenticated{"the token has expired"}
-	errNotYetValid      = &Unauthenticated{"the token is not valid yet"}
-	errAlgorithm        = &Unauthenticated{"the token is signed with an algorithm that is not accepted"}
-	errUnknownKey       = &Unauthenticated{"the token is signed with a key its issuer does not publish"}
-	errSignature        = &Unauthenticated{"the signature of the token is not right"}
-	errClaims           = &Unauthenticated{"a claim of the token is missing or has the wrong type"}
-	errEmailNotVerified = &Unauthenticated{"the e-mail address of the token is not verified"}
-	errRule             = &Unauthenticated{"the token does not meet a validation rule of this cluster"}
-	errTooLarge         = &Unauthenticated{"the token is too large for the expressions of this cluster"}
-	errExchange         = &Unauthenticated{"the token exchange was refused"}
-	errApiserver        = &Unauthenticated{"the cluster's apiserver refuses the token"}
-	errInternal         = &Unauthenticated{"the token could not be validated"}
-	errOpaque           = &Unauthenticated{"the token is opaque, and this cluster accepts signed ones only"}
-	errNotIntrospected  = &Unauthenticated{"the token is opaque, and its audience cannot be checked by introspection"}
-	errInactive         = &Unauthenticated{"the identity provider says that the token is not active"}
-	errNotAccepted      = &Unauthenticated{"the identity provider does not accept the token"}
-	errSubject          = &Unauthenticated{"the identity provider did not answer for the subject of the token"}
+	errNoCredential     = &Unauthenticated{Reason: "no bearer token was sent"}
+	errScheme           = &Unauthenticated{Reason: "only the Bearer scheme is accepted"}
+	errMalformed        = &Unauthenticated{Reason: "the bearer token is not well formed"}
+	errConflict         = &Unauthenticated{Reason: "more than one credential was sent"}
+	errUnknownIssuer    = &Unauthenticated{Reason: "the token is from an issuer this cluster does not know"}
+	errAudience         = &Unauthenticated{Reason: "the token is for another audience"}
+	errExpired          = &Unauthenticated{Reason: "the token has expired"}
+	errNotYetValid      = &Unauthenticated{Reason: "the token is not valid yet"}
+	errAlgorithm        = &Unauthenticated{Reason: "the token is signed with an algorithm that is not accepted"}
+	errUnknownKey       = &Unauthenticated{Reason: "the token is signed with a key its issuer does not publish"}
+	errSignature        = &Unauthenticated{Reason: "the signature of the token is not right"}
+	errClaims           = &Unauthenticated{Reason: "a claim of the token is missing or has the wrong type"}
+	errEmailNotVerified = &Unauthenticated{Reason: "the e-mail address of the token is not verified"}
+	errRule             = &Unauthenticated{Reason: "the token does not meet a validation rule of this cluster"}
+	errTooLarge         = &Unauthenticated{Reason: "the token is too large for the expressions of this cluster"}
+	errExchange         = &Unauthenticated{Reason: "the token exchange was refused"}
+	errApiserver        = &Unauthenticated{Reason: "the cluster's apiserver refuses the token"}
+	errInternal         = &Unauthenticated{Reason: "the token could not be validated"}
+	errOpaque           = &Unauthenticated{Reason: "the token is opaque, and this cluster accepts signed ones only"}
+	errNotIntrospected  = &Unauthenticated{Reason: "the token is opaque, and its audience cannot be checked by introspection"}
+	errInactive         = &Unauthenticated{Reason: "the identity provider says that the token is not active"}
+	errNotAccepted      = &Unauthenticated{Reason: "the identity provider does not accept the token"}
+	errSubject          = &Unauthenticated{Reason: "the identity provider did not answer for the subject of the token"}
 )
+
+const (
+	// maxAudited bounds each audience that the audit log names, in characters, and
+	// maxAudiences how many of a list it names.
+	maxAudited   = 64
+	maxAudiences = 4
+)
+
+// wrongAudience is errAudience with what the audit log says of it.
+func wrongAudience(expected, received []string) *Unauthenticated {
+	return &Unauthenticated{Reason: errAudience.Reason, Audited: "expected " + audited(expected) + ", received " + audited(received)}
+}
+
+func audited(audiences []string) string {
+	if len(audiences) == 0 {
+		return "none"
+	}
+	var list []string
+	for _, audience := range audiences[:min(len(audiences), maxAudiences)] {
+		list = append(list, text.Quote(audience, maxAudited))
+	}
+	if more := len(audiences) - len(list); more > 0 {
+		list = append(list, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(list, ", ")
+}

@@ -101,7 +101,7 @@ func TestReasonsOfFaultyTokens(t *testing.T) {
 	for _, reason := range append(slices.Collect(maps.Keys(fault)), errNoCredential.Reason, errScheme.Reason, errConflict.Reason, errAudience.Reason, errClaims.Reason,
 		errEmailNotVerified.Reason, errRule.Reason, errTooLarge.Reason, errApiserver.Reason, errExchange.Reason, errInternal.Reason, errInactive.Reason, errNotAccepted.Reason, errSubject.Reason) {
 		w, in := newFakeWorld(t)
-		in.setVerdict(func(string) (*Result, error) { return nil, &Unauthenticated{reason} })
+		in.setVerdict(func(string) (*Result, error) { return nil, &Unauthenticated{Reason: reason} })
 		want := reason
 		if fault[reason] {
 			want = "unavailable"

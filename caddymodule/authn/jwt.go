@@ -95,12 +95,12 @@ func (a *jwtAuthenticators) choose(token *jwt) (*jwtAuthenticator, string, *Unau
 	if len(token.Audience) == 0 {
 		return nil, "", errClaims
 	}
-	refused := errUnknownIssuer
+	known, expected := false, []string(nil)
 	for _, member := range a.members {
 		if member.issuer != token.Issuer {
 			continue
 		}
-		refused = errAudience
+		known, expected = true, append(expected, member.audiences...)
 		for _, audience := range token.Audience {
 			if !slices.Contains(member.audiences, audience) {
 				continue
@@ -111,7 +111,10 @@ func (a *jwtAuthenticators) choose(token *jwt) (*jwtAuthenticator, string, *Unau
 			return member, audience, nil
 		}
 	}
-	return nil, "", refused
+	if !known {
+		return nil, "", errUnknownIssuer
+	}
+	return nil, "", wrongAudience(expected, token.Audience)
 }
 
 // authenticate verifies a token and maps its claims.

@@ -144,7 +144,7 @@ func (p *oidcProvider) judgeAudience(audience []string, party string) (wrong boo
 		return false, nil
 	}
 	if p.validation == AudienceEnforce {
-		return false, errAudience
+		return false, wrongAudience([]string{p.config.Audience}, audience)
 	}
 	return p.validation == AudienceWarn, nil
 }

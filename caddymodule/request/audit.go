@@ -69,7 +69,11 @@ func (q *Request) auditFields(code int, elapsed time.Duration) []zap.Field {
 		zap.Strings("upstream_groups", upstreamGroups),
 	)
 	if q.refusal != nil {
-		fields = append(fields, zap.String("reason", q.refusal.Audit), zap.String("message", q.refusal.Message))
+		message := q.refusal.Message
+		if q.refusal.Audited != "" {
+			message += ": " + q.refusal.Audited
+		}
+		fields = append(fields, zap.String("reason", q.refusal.Audit), zap.String("message", message))
 	}
 	return fields
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -76,6 +77,29 @@ func TestAuditOfRefusals(t *testing.T) {
 	New(httptest.NewRecorder(), podsRequest("abc"), config, Name{InPath: true}, "").Finish()
 	if !slices.Equal(clusters.counts, []int{403, 0}) {
 		t.Errorf("counted %v", clusters.counts)
+	}
+}
+
+// SIG-2: the audit line of a wrong audience says which was expected and received, and
+// the answer does not.
+func TestAuditOfAWrongAudience(t *testing.T) {
+	core, logs := observer.New(zapcore.InfoLevel)
+	c := newCluster(t, v1.ModePassthrough, validatorFunc(func(string) (*authn.Result, error) {
+		return nil, &authn.Unauthenticated{Reason: "for another audience", Audited: `expected "a", received "b"`}
+	}), nil)
+	config := configOf(clustersOf(c))
+	config.Audit = zap.New(core)
+	answer := httptest.NewRecorder()
+	q := New(answer, podsRequest("abc"), config, Name{InPath: true}, "")
+	_, refused := q.Decide()
+	if err := q.Refuse(refused); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := logs.All()[0].ContextMap()["message"], "for another audience"+`: expected "a", received "b"`; got != want {
+		t.Errorf("message %q, want %q", got, want)
+	}
+	if body := answer.Body.String(); !strings.Contains(body, "for another audience") || strings.Contains(body, "expected") {
+		t.Errorf("answer %s", body)
 	}
 }
 

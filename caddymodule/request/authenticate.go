@@ -57,7 +57,9 @@ func notAuthenticated(q *Request, d *Decision, err error) *Refusal {
 	var refused *authn.Unauthenticated
 	if errors.As(err, &refused) {
 		d.authentication = "refused"
-		return refuse(http.StatusUnauthorized, unauthorizedReason, "unauthenticated", refused.Error())
+		r := refuse(http.StatusUnauthorized, unauthorizedReason, "unauthenticated", refused.Error())
+		r.Audited = refused.Audited
+		return r
 	}
 	if q.r.Context().Err() != nil {
 		// The client left: that says nothing about the provider.

@@ -38,6 +38,8 @@ type Refusal struct {
 	Message string
 	// Audit is the machine-readable reason of the audit line (SIG-2).
 	Audit string
+	// Audited follows the message in the audit line, which the caller does not see.
+	Audited string
 	// Detail is for the log alone.
 	Detail string
 	// Allow lists the methods of a 405 (RFC 9110 section 15.5.6).

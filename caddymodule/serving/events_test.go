@@ -51,7 +51,7 @@ func (e *Events) settle(t *testing.T) {
 
 func clusterWith(name, status, reason string) *Cluster {
 	spec := &k8swatch.Cluster{
-		Key: k8swatch.Key{Namespace: "team-a", Name: name}, Mode: v1.ModePassthrough,
+		Key: k8swatch.Key{Namespace: "team-a", Name: name}, Enabled: true, Mode: v1.ModePassthrough,
 		Ready: k8swatch.Condition{Type: k8swatch.ConditionReady, Status: status, Reason: reason, Message: "written by the author"},
 	}
 	return &Cluster{Spec: spec, Trust: trust.New(spec, nil, nil, nil, nil)}

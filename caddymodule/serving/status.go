@@ -65,7 +65,7 @@ func (l *lastStatuses) forget(key k8swatch.Key) {
 // statusNow is the status of a cluster as this replica sees it.
 func (rt *Runtime) statusNow(c *Cluster, now time.Time) *v1.ProxyKubeApiStatus {
 	if rt.hub == nil {
-		return rt.statuses.update(c, now)
+		return withRefusedFiles(rt.statuses.update(c, now), rt.RefusedFiles())
 	}
 	var previous *v1.ProxyKubeApiStatus
 	if object := rt.Latest(c.Spec.Key); object != nil && object.UID == c.Spec.UID {
@@ -76,9 +76,11 @@ func (rt *Runtime) statusNow(c *Cluster, now time.Time) *v1.ProxyKubeApiStatus {
 
 // ClusterStatus is the status of one cluster (SIG-4).
 type ClusterStatus struct {
-	Namespace string                `json:"namespace"`
-	Name      string                `json:"name"`
-	Status    v1.ProxyKubeApiStatus `json:"status"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// ProxyGroup is the group that a caller must have (ACC-1), empty for none.
+	ProxyGroup string                `json:"proxy_group,omitempty"`
+	Status     v1.ProxyKubeApiStatus `json:"status"`
 }
 
 // Statuses lists the clusters by namespace and name, and says whether the
@@ -91,7 +93,7 @@ func (rt *Runtime) Statuses() ([]ClusterStatus, bool) {
 	now := time.Now()
 	list := make([]ClusterStatus, 0, len(snapshot.Clusters))
 	for key, c := range snapshot.Clusters {
-		list = append(list, ClusterStatus{Namespace: key.Namespace, Name: key.Name, Status: *rt.statusNow(c, now)})
+		list = append(list, ClusterStatus{Namespace: key.Namespace, Name: key.Name, ProxyGroup: c.Spec.RequiredGroup, Status: *rt.statusNow(c, now)})
 	}
 	slices.SortFunc(list, func(a, b ClusterStatus) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))

@@ -46,7 +46,11 @@ func (t *Trust) probe(ctx context.Context) frontProxyVerdict {
 	if over == nil {
 		return frontProxyVerdict{Trust: v1.TrustUnknown, Message: "there is no certificate to present"}
 	}
-	v := Apiserver(t.spec, over, t.answers).CheckTrust(ctx, t.settings)
+	apiserver := Apiserver(t.spec, over, t.answers)
+	if t.spec.FrontProxy != nil {
+		apiserver.Presented = t.spec.FrontProxy.Leaf
+	}
+	v := apiserver.CheckTrust(ctx, t.settings)
 	if v.Effect() != probe.Inconclusive {
 		over.MarkProbed()
 	}

@@ -236,6 +236,10 @@ func TestCONF6Refused(t *testing.T) {
 				}
 				return nil
 			})
+			r, err := px.Command(t.Context(), "proxyauth", "status", "--address", px.Admin)
+			if err != nil || !strings.Contains(r.Stdout, "REFUSED FILE") {
+				t.Errorf("caddy proxyauth status of %q: %v\n%s", content, err, r.Stdout)
+			}
 			if a := get(t, px, "cluster-a"); a.Code != 200 {
 				t.Errorf("answered %d %s", a.Code, a.Body)
 			}

@@ -97,7 +97,8 @@ type ProxyKubeApiSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +nullable
 	DashboardGroup *string `json:"dashboard_group,omitempty"`
-	// virtual_apis are APIs that the proxy answers itself. At most 8.
+	// virtual_apis are APIs that the proxy answers itself. At most 8. Without effect
+	// in this version, with the notice UnsupportedField.
 	// Default: none.
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:default={}
@@ -114,7 +115,8 @@ type Service struct {
 	// the proxy reads its objects from.
 	KubernetesService *KubernetesService `json:"KubernetesService,omitempty"`
 	// Agent is an apiserver reached through a reverse tunnel, dialled by an
-	// agent that runs near it.
+	// agent that runs near it. Refused by this version: a cluster with it is closed
+	// (InvalidSpec).
 	Agent *Agent `json:"Agent,omitempty"`
 }
 

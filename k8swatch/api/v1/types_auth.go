@@ -93,8 +93,8 @@ type OidcProvider struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:default=""
 	ExtraScope string `json:"extra_scope,omitempty"`
-	// expose_oauth_authorization_server is accepted without effect, with the
-	// notice UnsupportedField. Default: false.
+	// expose_oauth_authorization_server is accepted. Without effect in this
+	// version, with the notice UnsupportedField. Default: false.
 	// +kubebuilder:default=false
 	ExposeOAuthAuthorizationServer bool `json:"expose_oauth_authorization_server,omitempty"`
 	// certificate_authority is the PEM of the CA that verifies the provider's
@@ -261,8 +261,8 @@ type Issuer struct {
 	// +kubebuilder:validation:Enum=MatchAny
 	// +kubebuilder:default=MatchAny
 	AudienceMatchPolicy string `json:"audience_match_policy,omitempty"`
-	// egress_selector is controlplane; cluster is accepted without effect, with
-	// the notice UnsupportedField. Default: controlplane.
+	// egress_selector is controlplane, or cluster. Without effect in this version:
+	// cluster has the notice UnsupportedField. Default: controlplane.
 	// +kubebuilder:validation:Enum=controlplane;cluster
 	// +kubebuilder:default=controlplane
 	EgressSelector string `json:"egress_selector,omitempty"`

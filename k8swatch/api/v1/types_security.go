@@ -6,23 +6,28 @@ type SecurityConfig struct {
 	// +kubebuilder:default=true
 	Enabled *bool `json:"enabled,omitempty"`
 	// allowed_resources is the allow list: what no rule allows is refused.
-	// Empty allows everything. At most 128 rules. Default: empty.
+	// Empty allows everything. At most 128 rules. Default: empty. Refused by this
+	// version: a cluster with rules is closed (InvalidSpec).
 	// +kubebuilder:validation:MaxItems=128
 	// +kubebuilder:default={}
 	AllowedResources []AllowedResource `json:"allowed_resources,omitempty"`
 	// allowed_ressources is a former spelling; both lists are merged. At most
-	// 128 rules. Default: empty.
+	// 128 rules. Default: empty. Refused by this version: a cluster with rules is
+	// closed (InvalidSpec).
 	// +kubebuilder:validation:MaxItems=128
 	// +kubebuilder:default={}
 	AllowedRessources []AllowedResource `json:"allowed_ressources,omitempty"`
 	// fail2login_equal_ban bans a client address after failed logins.
-	// Default: no ban.
+	// Default: no ban. Without effect in this version, with the notice
+	// UnsupportedField.
 	Fail2LoginEqualBan *Fail2LoginEqualBan `json:"fail2login_equal_ban,omitempty"`
-	// rate_limiting limits the requests of each user. Default: no limit.
+	// rate_limiting limits the requests of each user. Default: no limit. Without
+	// effect in this version, with the notice UnsupportedField.
 	RateLimiting *RateLimiting `json:"rate_limiting,omitempty"`
 	// per_user_group_rate_limiting replaces rate_limiting for the members of a
 	// group; the most permissive group of a user wins. At most 128.
-	// Default: none.
+	// Default: none. Without effect in this version, with the notice
+	// UnsupportedField.
 	// +kubebuilder:validation:MaxItems=128
 	// +kubebuilder:default={}
 	PerUserGroupRateLimiting []GroupRateLimiting `json:"per_user_group_rate_limiting,omitempty"`

@@ -60,6 +60,7 @@ type Source struct {
 	listing  string    // why the directory cannot be read
 
 	current atomic.Pointer[snapshot]
+	refused atomic.Pointer[[]RefusedFile]
 }
 
 // snapshot is what a Source answers from. It is never changed once it is published.
@@ -276,6 +277,7 @@ func (d *Source) apply(now time.Time, all bool) bool {
 	if !touched {
 		return false
 	}
+	d.publishRefused()
 	if changed := d.reconcile(); !changed && !all {
 		return false
 	}

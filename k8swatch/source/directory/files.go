@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -131,7 +132,20 @@ func pathless(err error) string {
 	if errors.As(err, &pathError) {
 		err = pathError.Err
 	}
-	return "cannot be read: " + err.Error()
+	problem := "cannot be read: " + err.Error()
+	if errors.Is(err, fs.ErrPermission) {
+		problem += " (the proxy runs as " + whoami() + ")"
+	}
+	return problem
+}
+
+// whoami is the user that this process runs as.
+func whoami() string {
+	id := strconv.Itoa(os.Geteuid())
+	if u, err := user.LookupId(id); err == nil {
+		return fmt.Sprintf("user %s, uid %s", text.OneLine(u.Username, k8swatch.MaxQuoted), id)
+	}
+	return "uid " + id
 }
 
 var errNotRegular = errors.New("is no regular file")
