@@ -30,6 +30,9 @@ func get(ctx context.Context, client *idp.Client, address string, read func(docu
 	if err != nil {
 		return err
 	}
+	// A kube-apiserver gives the keys of its ServiceAccounts as a JWK Set, and
+	// answers 406 to those who ask for JSON alone.
+	request.Header.Set("Accept", "application/json, application/jwk-set+json")
 	return client.Do(request, func(r *idp.Response) error {
 		if r.Status != http.StatusOK {
 			return r.Unexpected()

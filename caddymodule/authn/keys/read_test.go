@@ -195,3 +195,17 @@ func TestPanicIsAFault(t *testing.T) {
 type panics struct{ http.RoundTripper }
 
 func (panics) RoundTrip(*http.Request) (*http.Response, error) { panic("boom") }
+
+// A kube-apiserver answers 406 to those who do not accept a JWK Set.
+func TestKeysOfAnApiserver(t *testing.T) {
+	p := issuertest.New(t, k1().JWK())
+	w := newWorld(t, p)
+	p.Answer(nil, func(w http.ResponseWriter, r *http.Request) {
+		if !strings.Contains(r.Header.Get("Accept"), "application/jwk-set+json") {
+			w.WriteHeader(http.StatusNotAcceptable)
+			return
+		}
+		issuertest.WriteJSON(w, map[string]any{"keys": []any{k1().JWK()}})
+	})
+	w.check(t, w.token(t, k1(), p), nil)
+}
