@@ -105,7 +105,9 @@ func answeredMessages(t *testing.T) (messages []string) {
 					}
 				case *ast.CompositeLit:
 					if isIdent(n.Type, "Unauthenticated") { // what package authn refuses a token for
-						add(n.Elts[0])
+						if reason, ok := n.Elts[0].(*ast.KeyValueExpr); ok {
+							add(reason.Value)
+						}
 					}
 					for _, e := range n.Elts {
 						if field, ok := e.(*ast.KeyValueExpr); ok && isAnswer(n.Type) && isIdent(field.Key, "Message") {

@@ -172,10 +172,10 @@ func TestDefinitionIsKept(t *testing.T) {
 		head, _, _ := strings.Cut(r.Stdout, "\n")
 		return strings.Fields(head)
 	}
-	if diff := cmp.Diff([]string{"NAME", "READY", "PATH"}, columns()); diff != "" {
+	if diff := cmp.Diff([]string{"NAME", "READY", "REASON", "PATH", "AGE"}, columns()); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"NAME", "READY", "PATH", "UPSTREAM", "TRUST"}, columns("--output", "wide")); diff != "" {
+	if diff := cmp.Diff([]string{"NAME", "READY", "REASON", "PATH", "AGE", "UPSTREAM", "TRUST", "MESSAGE"}, columns("--output", "wide")); diff != "" {
 		t.Error(diff)
 	}
 
