@@ -179,26 +179,32 @@ func TestCERT8RealApiserver(t *testing.T) {
 			proxy.FrontProxySecret(namespace, "real", api.URL, pair),
 		}
 	}
-	first := issue(30 * time.Second)
-	px := proxy.Start(t, proxy.Options{LogLevel: "INFO", Manifests: map[string]string{"real.yaml": proxy.Manifests(objects(first)...)}})
+	px := proxy.Start(t, proxy.Options{LogLevel: "INFO", Manifests: map[string]string{"real.yaml": proxy.Manifests(objects(issue(time.Hour))...)}})
 	px.MustServe(t, namespace, "real")
+	renew := func(pair *pki.KeyPair) {
+		px.MustWrite(t, "real.yaml", objects(pair)...)
+		px.MustCluster(t, namespace, "real", func(s *proxy.ClusterStatus) bool {
+			u := s.Status.UpstreamAuth
+			return u != nil && u.ClientCertNotAfter != nil && u.ClientCertNotAfter.Time.Equal(pair.Certificate.NotAfter)
+		})
+	}
 
 	configMaps := api.client(t).ConfigMaps("default")
-	watch := openWatchH2(t, px, target("real", realWatch), "watch of a real apiserver on HTTP/2")
-	watchH1 := openWatchH1(t, px, target("real", realWatch), "watch of a real apiserver on HTTP/1.1")
 	url := px.URL + target("real", "/api/v1/namespaces/default/configmaps?limit=5")
 	l := startLoad(t, px, 100, func(ctx context.Context, client *http.Client, _ int) error {
 		return askList(ctx, client, url)
 	})
 	l.more(t, 100)
+	// Issued when all that takes long on a busy machine is done.
+	first := issue(30 * time.Second)
+	renew(first)
+	watch := openWatchH2(t, px, target("real", realWatch), "watch of a real apiserver on HTTP/2")
+	watchH1 := openWatchH1(t, px, target("real", realWatch), "watch of a real apiserver on HTTP/1.1")
+	l.more(t, 100)
 
 	for n := range 2 {
 		renewed := issue(time.Hour)
-		px.MustWrite(t, "real.yaml", objects(renewed)...)
-		px.MustCluster(t, namespace, "real", func(s *proxy.ClusterStatus) bool {
-			u := s.Status.UpstreamAuth
-			return u != nil && u.ClientCertNotAfter != nil && u.ClientCertNotAfter.Time.Equal(renewed.Certificate.NotAfter)
-		})
+		renew(renewed)
 		if n == 0 {
 			// From now on the apiserver refuses every request with the first.
 			l.pause.Store(int64(time.Second))
