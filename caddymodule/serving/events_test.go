@@ -155,9 +155,18 @@ func TestSlowSubscriberOfEvents(t *testing.T) {
 	})
 	rt.put()
 	rt.TakeOver()
-	if name := <-entered; name != EventLeader {
-		t.Fatalf("heard %s", name)
+	hear := func(want string) {
+		t.Helper()
+		select {
+		case name := <-entered:
+			if name != want {
+				t.Fatalf("heard %s, want %s", name, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("did not hear %s", want)
+		}
 	}
+	hear(EventLeader)
 	key := k8swatch.Key{Namespace: "team-a", Name: "prod"}
 	for range 1000 {
 		rt.put(clusterWith("prod", k8swatch.StatusFalse, k8swatch.ReasonDisabled))
@@ -166,9 +175,7 @@ func TestSlowSubscriberOfEvents(t *testing.T) {
 		rt.statusChanged(key)
 	}
 	leave <- struct{}{}
-	if name := <-entered; name != EventClusterReady {
-		t.Errorf("heard %s", name)
-	}
+	hear(EventClusterReady)
 	close(leave)
 	p.Events.settle(t)
 }

@@ -21,6 +21,9 @@ import (
 const (
 	// leftAlone is how long the status of another installation stands.
 	leftAlone = 15 * time.Minute
+	// clocksDiffer is how far the clock of the hub may be ahead. A later time was
+	// set by somebody who may write the object, and is no reason to wait.
+	clocksDiffer = 5 * time.Minute
 	// A status that others overwrite is put right overwritesAtOnce times, and once
 	// more each overwriteEvery.
 	overwritesAtOnce = 20
@@ -37,8 +40,10 @@ func observer(object *v1.ProxyKubeApi, own string, now time.Time) (another strin
 		return "", 0
 	}
 	_, at := lastWriter(object)
-	// The bound is for a hub whose clock is ahead.
-	return object.Status.ObservedBy, min(at.Add(leftAlone).Sub(now), leftAlone)
+	if at.Sub(now) > clocksDiffer {
+		return object.Status.ObservedBy, 0
+	}
+	return object.Status.ObservedBy, at.Add(leftAlone).Sub(now)
 }
 
 // lastWriter is who wrote the status last, as the hub noted it, and when. The name

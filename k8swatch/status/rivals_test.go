@@ -48,6 +48,40 @@ func TestStatusOfAnotherInstallation(t *testing.T) {
 	})
 }
 
+// REC-8: the times of managedFields can be set by whoever may write the object. One
+// that has not come yet does not keep a status for ever; a hub whose clock is a
+// little ahead is believed.
+func TestStatusOfAnotherInstallationInTheFuture(t *testing.T) {
+	tests := []struct {
+		name  string
+		ahead time.Duration
+	}{
+		{"the clock of the hub", clocksDiffer},
+		{"a forged time", 1000 * time.Hour},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			inWriting(t, func(t *testing.T, w *writing) {
+				w.locked(func() {
+					w.status = by(own, k8swatch.ReasonClientCertMissing)
+					w.put(by(other, k8swatch.ReasonInvalidSpec), "x")
+					at := metav1.NewTime(time.Now().Add(tt.ahead))
+					w.object.ManagedFields[0].Time = &at
+				})
+				w.EnqueueAll()
+				time.Sleep(time.Second)
+				if patches, _ := w.counts(); tt.ahead <= clocksDiffer && patches > 0 {
+					t.Error("the status of another installation was overwritten at once")
+				}
+				time.Sleep(time.Hour)
+				if patches, _ := w.counts(); patches != 1 {
+					t.Errorf("%d writes within an hour, want one", patches)
+				}
+			})
+		})
+	}
+}
+
 // REC-8: against a program that overwrites each status the proxy writes a bounded
 // number, and tells so once. When the other one gives up, the status is right again
 // within a minute, and the next change is written at once.

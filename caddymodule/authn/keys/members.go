@@ -86,19 +86,27 @@ func (m *jwkMembers) mayVerify() bool {
 	return allows(m.Use, "sig") && allows(m.Operations, "verify") && !m.secretMembers.present()
 }
 
-// allows reports whether a member names a use, alone or in a list. A member that
-// says nothing, or that is neither text nor a list of texts, limits nothing.
+// allows reports whether a member names a use, alone or in a list, of which only
+// the texts count. A member that names none limits nothing.
 func allows(raw json.RawMessage, use string) bool {
-	var list []string
-	switch {
-	case !isSet(raw):
+	var list []json.RawMessage
+	if !isSet(raw) {
 		return true
-	case raw[0] == '"':
-		return text(raw) == use
-	case json.Unmarshal(raw, &list) == nil:
-		return slices.Contains(list, use)
 	}
-	return true
+	if json.Unmarshal(raw, &list) != nil {
+		list = []json.RawMessage{raw}
+	}
+	limited := false
+	for _, member := range list {
+		switch text(member) {
+		case use:
+			return true
+		case "":
+		default:
+			limited = true
+		}
+	}
+	return !limited
 }
 
 // publicKey is nil for a key that cannot be read. What it returns may be of any
