@@ -224,7 +224,7 @@ func (a *App) followEvents(ctx caddy.Context) error {
 		return fmt.Errorf("loading the events app: %w", err)
 	}
 	a.events = mod.(*caddyevents.App)
-	return errors.Join(a.events.On("started", eventHandler(a.started)), a.events.On("stopping", eventHandler(a.stopping)))
+	return errors.Join(a.events.On("started", eventHandler{a.started}), a.events.On("stopping", eventHandler{a.stopping}))
 }
 
 // emit hands an event to Caddy. A configuration that has ended takes no more.

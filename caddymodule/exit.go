@@ -17,12 +17,12 @@ func init() {
 	caddy.OnExit(process.FinishExit)
 }
 
-// eventHandler hears of an event of Caddy.
-type eventHandler func()
+// eventHandler hears of an event of Caddy, which logs its handlers as JSON.
+type eventHandler struct{ run func() }
 
 // Handle runs the handler.
 func (h eventHandler) Handle(context.Context, caddy.Event) error {
-	h()
+	h.run()
 	return nil
 }
 
@@ -35,4 +35,4 @@ func (a *App) stopping() {
 }
 
 // Interface guard.
-var _ caddyevents.Handler = eventHandler(nil)
+var _ caddyevents.Handler = eventHandler{}

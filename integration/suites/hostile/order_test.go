@@ -100,9 +100,14 @@ func TestSection3Order(t *testing.T) {
 	vias := map[string]string{good.cluster: own}
 	for c := range causes(1 << allCauses) {
 		if c&^ofCluster == 0 {
-			px.MustCluster(t, ns, c.clusterName(), func(s *proxy.ClusterStatus) bool {
-				return strings.HasPrefix(s.Ready(), "True/") != c.has(notReady)
-			})
+			ready := "True/"
+			switch {
+			case c.has(notReady):
+				ready = "False/"
+			case c.has(trustUnknown):
+				ready = "Unknown/"
+			}
+			px.MustCluster(t, ns, c.clusterName(), func(s *proxy.ClusterStatus) bool { return strings.HasPrefix(s.Ready(), ready) })
 			vias[c.clusterName()] = viaOf(ns+"/"+c.clusterName(), clusterURL(c, up, untrusted))
 		}
 	}
