@@ -10,9 +10,17 @@ import (
 // on every cluster of the path form, and on what else the proxy serves there.
 // The names are folded (see fold).
 var originHeaders = [...]string{
-	"accept-ch", "alt-svc", "clear-site-data", "nel", "report-to", "reporting-endpoints",
-	"sec-session-registration", "secure-session-registration", "service-worker-allowed",
-	"set-cookie2", "set-login", "strict-transport-security", "use-as-dictionary",
+	"accept-ch", "activate-storage-access", "alt-svc", "clear-site-data", "critical-ch", "expect-ct",
+	"idp-signin-status", "nel", "origin-agent-cluster", "public-key-pins", "public-key-pins-report-only",
+	"report-to", "reporting-endpoints", "sec-session-registration", "secure-session-registration",
+	"service-worker-allowed", "set-cookie2", "set-login", "strict-transport-security", "use-as-dictionary",
+}
+
+// frontHeaders are orders to a server in front of the proxy, such as nginx, which
+// may end TLS there: to answer with another of its resources, another cluster's
+// among them, as the caller.
+var frontHeaders = [...]string{
+	"x-accel-expires", "x-accel-redirect", "x-lighttpd-send-file", "x-lighttpd-send-tempfile", "x-reproxy-url", "x-sendfile",
 }
 
 // nosniff is shared by all answers.
@@ -28,7 +36,7 @@ func Sandbox(h http.Header) {
 }
 
 // ScrubAnswer removes from the headers or trailers of an apiserver's answer what
-// acts on the whole origin, and Set-Cookie unless cookies are kept (proxy_cookies
+// acts on the whole origin or on a server in front, and Set-Cookie unless cookies are kept (proxy_cookies
 // on, in the host form); a kept cookie loses its Domain attribute (ID-5).
 func ScrubAnswer(h http.Header, keepCookies bool) {
 	for key := range h {
@@ -39,14 +47,14 @@ func ScrubAnswer(h http.Header, keepCookies bool) {
 				continue
 			}
 			withoutDomain(h[key])
-		case actsOnOrigin(key):
+		case isOneOf(key, originHeaders[:]), isOneOf(key, frontHeaders[:]):
 			delete(h, key)
 		}
 	}
 }
 
-func actsOnOrigin(key string) bool {
-	for _, name := range originHeaders {
+func isOneOf(key string, names []string) bool {
+	for _, name := range names {
 		if IsSpelling(key, name) {
 			return true
 		}

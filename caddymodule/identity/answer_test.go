@@ -32,6 +32,10 @@ func TestScrubAnswer(t *testing.T) {
 			"Report-To": {"{}"}, "Reporting-Endpoints": {"a"}, "Service_Worker-Allowed": {"/"}, "Alt-Svc": {"clear"},
 			"Alt.Svc": {"clear"}, "Set-Cookie2": {"a=b"}, "Etag": {"x"},
 		}, http.Header{"Etag": {"x"}}},
+		{"orders to a server in front", true, http.Header{
+			"X-Accel-Redirect": {"/clusters/team-b/prod/api"}, "X_Accel.Expires": {"1"}, "X-Sendfile": {"/etc/passwd"},
+			"X-Lighttpd-Send-File": {"/etc/passwd"}, "X-Reproxy-Url": {"http://127.0.0.1/"}, "X-Accel-Buffering": {"no"},
+		}, http.Header{"X-Accel-Buffering": {"no"}}},
 		{"cookies", false, http.Header{"Set-Cookie": {"a=b"}, "set-cookie": {"c=d"}}, http.Header{}},
 		{"kept cookies lose their domain", true,
 			http.Header{"Set-Cookie": {"a=b; Path=/; DOMAIN = example.test ;Secure", "c=domain", "d=e;domain"}},

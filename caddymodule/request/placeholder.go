@@ -73,11 +73,11 @@ func joinNames(names []string) string {
 	return out.String()
 }
 
-// encodeName percent-encodes what is not printable, the percent sign, and the
-// characters of also.
+// encodeName percent-encodes what is not printable, the percent sign, what begins a
+// placeholder or ends a quoted text, and the characters of also.
 func encodeName(name, also string) string {
 	special := func(r rune) bool {
-		return r == '%' || r == utf8.RuneError || !unicode.IsPrint(r) || strings.ContainsRune(also, r)
+		return strings.ContainsRune(`%{}"`, r) || r == utf8.RuneError || !unicode.IsPrint(r) || strings.ContainsRune(also, r)
 	}
 	if !strings.ContainsFunc(name, special) {
 		return name

@@ -88,12 +88,15 @@ func TestPlaceholder(t *testing.T) {
 func TestEncodedNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOf(rapid.OneOf(
-			rapid.String(), rapid.StringOf(rapid.RuneFrom([]rune("a,%\n\r\u2028\u202e\x1b\"\\"))),
+			rapid.String(), rapid.StringOf(rapid.RuneFrom([]rune("a,%\n\r\u2028\u202e\x1b\"\\{}"))),
 			rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }),
 		)).Draw(t, "names")
 		text := joinNames(names)
 		if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 			t.Fatalf("not printable: %q", text)
+		}
+		if strings.ContainsAny(text, `{}"`) {
+			t.Fatalf("%q begins a placeholder or ends a quoted text", text)
 		}
 		if len(names) == 0 {
 			return

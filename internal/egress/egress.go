@@ -44,10 +44,12 @@ type Policy struct {
 func Parse(list []string) (*Policy, error) {
 	p := new(Policy)
 	for _, text := range list {
-		if text == None && len(list) > 1 {
+		// As a name a word in another spelling would deny nothing.
+		word := strings.ReplaceAll(strings.ToLower(text), "_", "-")
+		if word == None && len(list) > 1 {
 			return nil, fmt.Errorf("%s stands alone", None)
 		}
-		ranges, isWord := words[text]
+		ranges, isWord := words[word]
 		if !isWord {
 			ranges = []string{text}
 		}
@@ -97,22 +99,23 @@ func parsePrefix(text string) (netip.Prefix, error) {
 func canonicalName(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
 // isName accepts what can be looked up as a name. A typing error in an address
-// (10.0.0) is no name: it would deny nothing.
+// (10.0.0, 0x7f.0.0.1, 10.0.0.0-10.0.0.9) is no name, since it would deny nothing:
+// the last label of a name begins with no digit.
 func isName(name string) bool {
-	digits := true
+	if last := name[strings.LastIndexByte(name, '.')+1:]; last == "" || '0' <= last[0] && last[0] <= '9' {
+		return false
+	}
 	for label := range strings.SplitSeq(name, ".") {
 		if label == "" || len(label) > 63 {
 			return false
 		}
 		for _, c := range label {
-			letter := 'a' <= c && c <= 'z' || c == '-' || c == '_'
-			if !letter && (c < '0' || c > '9') {
+			if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' {
 				return false
 			}
-			digits = digits && !letter
 		}
 	}
-	return !digits && len(name) <= 253
+	return len(name) <= 253
 }
 
 // DeniesHost reports whether the host of a URL is denied as it is written: by

@@ -78,13 +78,17 @@ func TestParse(t *testing.T) {
 		"metadata.google.internal": true, "*.internal": true, "Vault.example.test.": true, "a_b": true, "fe80::1%eth0": true,
 		"": false, "*": false, "*.": false, "10.0.0.0/33": false, "10.0.0": false, "1.2.3.4.5": false, "a b": false, "a..b": false,
 		"https://a": false, "a:80": false, "::ffff:0:0/90": false, "*.*.a": false, "*a": false, ".a": false, "a*": false, "[::1]": false, "ä": false,
+		"LOOPBACK": true, "link_local": true, "0x7f.0.0.1": false, "0x7f000001": false, "10.0.0.0-10.0.0.9": false, "10.example.test": true,
 		strings.Repeat("a", 64): false, strings.Repeat("a.", 127) + "a": false,
 	} {
 		if _, err := Parse([]string{text}); (err == nil) != ok {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if _, err := Parse([]string{"none", "10.0.0.0/8"}); err == nil {
+	if p := parse(t, "Loopback", "LINK_LOCAL"); !p.DeniesHost("127.0.0.1") || !p.DeniesHost("169.254.169.254") {
+		t.Error("a word in another spelling denies nothing")
+	}
+	if _, err := Parse([]string{"None", "10.0.0.0/8"}); err == nil {
 		t.Error("none and more was accepted")
 	}
 }
