@@ -33,6 +33,11 @@ const (
 	tenantShare      = 4
 	maxTenantActive  = tenantShare * maxPlaces
 	maxTenantWaiting = tenantShare * maxWaiting
+	// fewActive is how many active answers a caller may have in a namespace that
+	// has too many: its callers may all be honest, each with a slow link. Only
+	// beyond maxTenantCrowd do they wait as well.
+	fewActive      = 4
+	maxTenantCrowd = 4 * maxTenantActive
 
 	// placeWait is how long a request waits for a place.
 	placeWait = 10 * time.Second
@@ -73,7 +78,9 @@ var ErrBacklog = errors.New("too many requests: answers to earlier ones are not 
 // Whoever writes the objects of a namespace can invent callers, as many as an
 // identity provider of their own names. So all callers of a namespace together
 // are bounded too, by the answers that are active: a write of a caller who reads
-// takes microseconds, so that thousands of them are never active at once.
+// takes microseconds, so that thousands of them are never active at once. What is
+// too much is taken from the callers who hold most, so that one who has little
+// under way gets in at once.
 //
 // It is safe for concurrent use.
 type Backlog struct {
@@ -88,9 +95,9 @@ type Backlog struct {
 type tenant struct {
 	callers map[string]*caller
 	waiting int // what requests of all callers hold that wait, in bytes
-	// active is how many answers were active when they were counted, and those
-	// that have begun since. full says that there were too many; it holds until
-	// the backlog is looked at.
+	// active is how many answers were active when they were counted, with those
+	// that have begun since and without those that have left. full says that there
+	// were too many; it holds until the backlog is looked at.
 	active int
 	full   bool
 }
@@ -103,6 +110,7 @@ type caller struct {
 
 	open    map[*Entry]struct{}
 	places  int
+	active  int      // as that of the namespace
 	waiting []*Entry // in order of arrival
 	held    int      // by those that wait, in bytes
 }
@@ -124,6 +132,7 @@ type Entry struct {
 	granted  chan struct{} // closed with placed, nil unless it waits
 	held     int           // what it holds while it waits, in bytes
 	admitted int64         // the value of idle when it got its first place
+	active   bool          // when the active ones were counted
 	left     bool
 }
 
@@ -140,7 +149,10 @@ func (b *Backlog) Enter(r *http.Request, namespace, name string, cut func()) (*E
 	b.mu.Lock()
 	c := b.callerOf(namespace, name)
 	a.caller = c
-	if c.places < maxPlaces && c.tenant.hasRoom() {
+	if c.tenant.active >= maxTenantActive && !c.tenant.full {
+		c.tenant.count(time.Now())
+	}
+	if c.hasRoom() {
 		c.admit(a)
 		b.lookWithin(sweepQuiet)
 		b.mu.Unlock()
@@ -187,31 +199,30 @@ func heldBy(r *http.Request) int {
 	return heldByRequest + max(0, header-usualHeader)
 }
 
-// hasRoom reports whether a further answer of the namespace may have a place. It
-// counts once for many answers, and not again when there were too many.
-func (t *tenant) hasRoom() bool {
-	if t.active >= maxTenantActive && !t.full {
-		t.count(time.Now())
-	}
-	return !t.full
+// hasRoom reports whether a further answer of the caller may have a place.
+func (c *caller) hasRoom() bool {
+	t := c.tenant
+	return c.places < maxPlaces && (t.active < maxTenantActive || c.active < fewActive && t.active < maxTenantCrowd)
 }
 
 // count counts the active answers.
 func (t *tenant) count(now time.Time) {
 	t.active = 0
 	for _, c := range t.callers {
+		c.active = 0
 		for a := range c.open {
-			if a.active(now) {
-				t.active++
+			if a.active = a.isActive(now); a.active {
+				c.active++
 			}
 		}
+		t.active += c.active
 	}
 	t.full = t.active >= maxTenantActive
 }
 
-// active reports whether an answer holds bytes, or may do so soon: a write is
+// isActive reports whether an answer holds bytes, or may do so soon: a write is
 // under way, or its request was sent a moment ago.
-func (a *Entry) active(now time.Time) bool {
+func (a *Entry) isActive(now time.Time) bool {
 	blocked, idle := a.since(now)
 	return blocked > 0 || idle < beginsWithin && a.idle.Load() == a.admitted
 }
@@ -222,6 +233,8 @@ func (c *caller) admit(a *Entry) {
 	a.idle.Store(a.admitted)
 	a.place()
 	c.open[a] = struct{}{}
+	a.active = true
+	c.active++
 	c.tenant.active++
 }
 
@@ -259,6 +272,10 @@ func (a *Entry) Leave() {
 	a.left = true
 	c := a.caller
 	delete(c.open, a)
+	if a.active {
+		c.active--
+		c.tenant.active--
+	}
 	if i := slices.Index(c.waiting, a); i >= 0 {
 		c.waiting = slices.Delete(c.waiting, i, i+1)
 		c.hold(-a.held)
@@ -306,7 +323,7 @@ func (a *Entry) unplace() {
 
 // grant gives free places to those that wait.
 func (c *caller) grant() {
-	for len(c.waiting) > 0 && c.places < maxPlaces && c.tenant.active < maxTenantActive {
+	for len(c.waiting) > 0 && c.hasRoom() {
 		a := c.waiting[0]
 		c.waiting = c.waiting[1:]
 		c.hold(-a.held)

@@ -39,23 +39,27 @@ func (b *Backlog) look() {
 // look is Backlog.look for the callers of one namespace. It returns when to look
 // again.
 func (t *tenant) look(now time.Time) time.Duration {
-	var unread []*Entry
+	var held []holder
+	total, next := 0, sweepQuiet
 	for _, c := range t.callers {
-		unread = append(unread, c.look(now)...)
+		if unread := c.look(now); len(unread) > 0 {
+			held = append(held, holder{c, unread})
+			total += len(unread)
+		}
 	}
 	t.count(now)
-	excess, next := len(unread)-maxTenantActive, sweepQuiet
+	wanted := max(0, total-maxTenantActive)
 	for name, c := range t.callers {
 		c.grant()
 		if t.full {
-			excess += len(c.waiting)
+			wanted += len(c.waiting)
 		}
 		next = min(next, c.next())
 		if len(c.open) == 0 && len(c.waiting) == 0 {
 			delete(t.callers, name)
 		}
 	}
-	cutOldest(unread, excess)
+	cutLargest(held, min(wanted, maxTenantActive))
 	if t.full {
 		next = sweepContended
 	}
@@ -92,16 +96,50 @@ func (c *caller) next() time.Duration {
 	return sweepQuiet
 }
 
+// holder is a caller with answers that are not read.
+type holder struct {
+	caller *caller
+	unread []*Entry
+}
+
+// cutLargest cuts as many answers as there are too many, each of the caller who
+// has most of them, so that one who has few loses none to the crowd of another.
+func cutLargest(held []holder, excess int) {
+	for _, h := range held {
+		sortOldest(h.unread)
+	}
+	for range excess {
+		if len(held) == 0 {
+			return
+		}
+		most := 0
+		for i, h := range held {
+			if len(h.unread) > len(held[most].unread) {
+				most = i
+			}
+		}
+		h := &held[most]
+		h.unread[0].end()
+		if h.unread = h.unread[1:]; len(h.unread) == 0 {
+			held = slices.Delete(held, most, most+1)
+		}
+	}
+}
+
 // cutOldest cuts as many answers as there are too many, the one first that has
 // waited longest.
 func cutOldest(unread []*Entry, excess int) {
-	if excess <= 0 || len(unread) == 0 {
+	if excess <= 0 {
 		return
 	}
-	slices.SortFunc(unread, func(a, b *Entry) int { return cmp.Compare(a.blocked.Load(), b.blocked.Load()) })
+	sortOldest(unread)
 	for _, a := range unread[:min(excess, len(unread))] {
 		a.end()
 	}
+}
+
+func sortOldest(unread []*Entry) {
+	slices.SortFunc(unread, func(a, b *Entry) int { return cmp.Compare(a.blocked.Load(), b.blocked.Load()) })
 }
 
 // since is how long the write under way has taken, or how long none has been.
