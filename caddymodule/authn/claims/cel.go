@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -9,8 +10,6 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
-	"k8s.io/apiserver/pkg/cel"
-	"k8s.io/apiserver/pkg/cel/lazy"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/caddymodule/identity"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/safecel"
@@ -20,16 +19,16 @@ import (
 // presents it: numbers are doubles, and names that are no CEL identifiers are
 // reached escaped (claims.foo__dot__bar). It is made for one evaluation at a
 // time and decodes a claim when an expression first reads it.
-func celClaims(c Claims) traits.Mapper {
-	variable := lazy.NewMapValue(types.NewObjectType("kubernetes.claims"))
+func celClaims(ctx context.Context, c Claims) *lazyMap {
+	variable := newLazyMap(ctx, "kubernetes.claims")
 	for _, name := range slices.Sorted(maps.Keys(c)) {
 		raw := c[name]
-		variable.Append(name, func(*lazy.MapValue) ref.Val {
+		variable.add(name, func() any {
 			var value any
 			if err := json.Unmarshal(raw, &value); err != nil {
 				return types.NewErr("claim cannot be decoded") // a number out of range
 			}
-			return celValue(value)
+			return value
 		})
 	}
 	return variable
@@ -39,59 +38,59 @@ func celClaims(c Claims) traits.Mapper {
 // email was read, in whatever way: by name, by index, through an alias, or by
 // going through all claims (AUTH-11).
 type watchedClaims struct {
-	traits.Mapper
+	*lazyMap
 	has       bool
 	readEmail bool
 }
 
-func watch(variable traits.Mapper, c Claims) *watchedClaims {
-	_, has := c["email"]
-	return &watchedClaims{Mapper: variable, has: has}
+func watch(variable *lazyMap) *watchedClaims {
+	_, has := variable.value["email"]
+	return &watchedClaims{lazyMap: variable, has: has}
 }
 
 func (w *watchedClaims) note(key ref.Val) {
 	if name, ok := key.(types.String); ok {
-		plain, ok := cel.Unescape(string(name))
+		plain, ok := w.keys.unescape(string(name))
 		w.readEmail = w.readEmail || w.has && ok && plain == "email"
 	}
 }
 
 func (w *watchedClaims) Find(key ref.Val) (ref.Val, bool) {
 	w.note(key)
-	return w.Mapper.Find(key)
+	return w.lazyMap.Find(key)
 }
 
 func (w *watchedClaims) Get(key ref.Val) ref.Val {
 	w.note(key)
-	return w.Mapper.Get(key)
+	return w.lazyMap.Get(key)
 }
 
 func (w *watchedClaims) Contains(key ref.Val) ref.Val {
 	w.note(key)
-	return w.Mapper.Contains(key)
+	return w.lazyMap.Contains(key)
 }
 
 func (w *watchedClaims) Iterator() traits.Iterator {
 	w.readEmail = w.readEmail || w.has
-	return w.Mapper.Iterator()
+	return w.lazyMap.Iterator()
 }
 
 // Unwatched is the map below, for what an expression costs (safecel.Watched).
-func (w *watchedClaims) Unwatched() traits.Mapper { return w.Mapper }
+func (w *watchedClaims) Unwatched() traits.Mapper { return w.lazyMap }
 
 // Equal compares what is watched: the map below knows only itself.
 func (w *watchedClaims) Equal(other ref.Val) ref.Val {
 	if o, ok := other.(*watchedClaims); ok {
-		other = o.Mapper
+		other = o.lazyMap
 	}
-	return w.Mapper.Equal(other)
+	return w.lazyMap.Equal(other)
 }
 
 var _ safecel.Watched = (*watchedClaims)(nil)
 
 // celUser is the variable `user` of a user validation rule.
-func celUser(id *identity.Identity) traits.Mapper {
-	variable := lazy.NewMapValue(types.NewObjectType("kubernetes.UserInfo"))
+func celUser(ctx context.Context, id *identity.Identity) traits.Mapper {
+	variable := newLazyMap(ctx, "kubernetes.UserInfo")
 	for _, field := range []struct {
 		name  string
 		value any
@@ -101,43 +100,9 @@ func celUser(id *identity.Identity) traits.Mapper {
 		{"groups", id.Groups},
 		{"extra", id.Extra},
 	} {
-		variable.Append(field.name, func(*lazy.MapValue) ref.Val { return celValue(field.value) })
+		variable.add(field.name, func() any { return field.value })
 	}
 	return variable
-}
-
-func celValue(value any) ref.Val {
-	return unescaping(types.DefaultTypeAdapter.NativeToValue(value))
-}
-
-// unescaping makes the escaped names work at every depth. The lazy map of the
-// top level does so itself.
-func unescaping(value ref.Val) ref.Val {
-	switch v := value.(type) {
-	case traits.Mapper:
-		return unescapingMap{v}
-	case traits.Lister:
-		return unescapingList{v}
-	}
-	return value
-}
-
-type unescapingMap struct{ traits.Mapper }
-
-func (m unescapingMap) Find(key ref.Val) (ref.Val, bool) {
-	if name, ok := key.(types.String); ok {
-		if plain, ok := cel.Unescape(string(name)); ok {
-			key = types.String(plain)
-		}
-	}
-	value, ok := m.Mapper.Find(key)
-	return unescaping(value), ok
-}
-
-type unescapingList struct{ traits.Lister }
-
-func (l unescapingList) Get(index ref.Val) ref.Val {
-	return unescaping(l.Lister.Get(index))
 }
 
 var errShape = errors.New("an expression returned neither a string nor a list of strings")

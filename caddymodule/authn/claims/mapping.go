@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/cel-go/common/types"
-	"github.com/google/cel-go/common/types/traits"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 
@@ -97,7 +96,9 @@ func (m *Mapping) Identity(ctx context.Context, c Claims, bytes int) (*identity.
 	defer cancel()
 	id, err := m.identity(limited, c)
 	switch {
-	case err == nil:
+	// An expression may go on with something else where a lookup failed because time was
+	// over.
+	case err == nil && limited.Err() == nil:
 		return id, nil
 	// An evaluation that was broken off is no verdict on the token.
 	case ctx.Err() != nil:
@@ -110,9 +111,9 @@ func (m *Mapping) Identity(ctx context.Context, c Claims, bytes int) (*identity.
 
 func (m *Mapping) identity(ctx context.Context, c Claims) (*identity.Identity, error) {
 	ctx = safecel.WithBudget(ctx)
-	var variable traits.Mapper
+	var variable *lazyMap
 	if m.usesClaims() {
-		variable = celClaims(c)
+		variable = celClaims(ctx, c)
 	}
 	id, a := &identity.Identity{}, newAllowance()
 	if err := m.username(ctx, c, variable, id, a); err != nil {
@@ -141,12 +142,12 @@ func (m *Mapping) identity(ctx context.Context, c Claims) (*identity.Identity, e
 // username sets the name, or EmptyName for one that is present but null, empty
 // or blank: that is refused later, as an identity and not as a login (ID-2), and
 // never hidden by a prefix.
-func (m *Mapping) username(ctx context.Context, c Claims, variable traits.Mapper, id *identity.Identity, a *allowance) error {
+func (m *Mapping) username(ctx context.Context, c Claims, variable *lazyMap, id *identity.Identity, a *allowance) error {
 	from := &m.mappings.Username
 	name, ok, readsEmail := "", false, from.Claim == "email"
 	switch {
 	case m.mapper.Username != nil:
-		watched := watch(variable, c)
+		watched := watch(variable)
 		result, err := m.mapper.Username.EvalClaimMapping(ctx, watched)
 		if err != nil {
 			return evaluationError(err, ErrClaim)
@@ -178,7 +179,7 @@ func (m *Mapping) username(ctx context.Context, c Claims, variable traits.Mapper
 }
 
 // groups sets the groups, or Overage when the provider left them out.
-func (m *Mapping) groups(ctx context.Context, c Claims, variable traits.Mapper, id *identity.Identity, a *allowance) error {
+func (m *Mapping) groups(ctx context.Context, c Claims, variable *lazyMap, id *identity.Identity, a *allowance) error {
 	from := &m.mappings.Groups
 	overage, ok := m.overage(c)
 	if !ok {
@@ -242,7 +243,7 @@ func (m *Mapping) overage(c Claims) (overage, ok bool) {
 	return false, true
 }
 
-func (m *Mapping) uid(ctx context.Context, c Claims, variable traits.Mapper, id *identity.Identity, a *allowance) error {
+func (m *Mapping) uid(ctx context.Context, c Claims, variable *lazyMap, id *identity.Identity, a *allowance) error {
 	switch {
 	case m.mapper.UID != nil:
 		result, err := m.mapper.UID.EvalClaimMapping(ctx, variable)
@@ -268,7 +269,7 @@ func (m *Mapping) uid(ctx context.Context, c Claims, variable traits.Mapper, id 
 // extra sets exactly what claim_mappings.extra says. kube-apiserver adds
 // authentication.kubernetes.io/credential-id for a jti; that key belongs to the
 // apiserver that reads it, so it is not added here.
-func (m *Mapping) extra(ctx context.Context, variable traits.Mapper, id *identity.Identity, a *allowance) error {
+func (m *Mapping) extra(ctx context.Context, variable *lazyMap, id *identity.Identity, a *allowance) error {
 	if m.mapper.Extra == nil {
 		return nil
 	}
@@ -297,7 +298,7 @@ func (m *Mapping) extra(ctx context.Context, variable traits.Mapper, id *identit
 }
 
 // validate holds the claims and the identity against the rules.
-func (m *Mapping) validate(ctx context.Context, c Claims, variable traits.Mapper, id *identity.Identity) error {
+func (m *Mapping) validate(ctx context.Context, c Claims, variable *lazyMap, id *identity.Identity) error {
 	for _, rule := range m.required {
 		if value, ok := c.Text(rule.Claim); !ok || value != rule.RequiredValue {
 			return ErrRule
@@ -318,7 +319,7 @@ func (m *Mapping) validate(ctx context.Context, c Claims, variable traits.Mapper
 		id.TooLarge = true
 	}
 	if rules != nil && !id.TooLarge {
-		results, err := rules.EvalUser(ctx, celUser(id))
+		results, err := rules.EvalUser(ctx, celUser(ctx, id))
 		if err != nil {
 			return evaluationError(err, ErrRule)
 		}

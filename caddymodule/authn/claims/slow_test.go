@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/traits"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
@@ -41,6 +42,27 @@ func TestEvaluationIsBoundedInTime(t *testing.T) {
 		}
 		if m.turns.running != 0 {
 			t.Error("a turn was not given back")
+		}
+	})
+}
+
+// lateMapper takes too long, and then says a name.
+type lateMapper struct{ authenticationcel.ClaimsMapper }
+
+func (lateMapper) EvalClaimMapping(ctx context.Context, _ traits.Mapper) (authenticationcel.EvaluationResult, error) {
+	<-ctx.Done()
+	return authenticationcel.EvaluationResult{EvalResult: types.String("alice")}, nil
+}
+
+// AUTH-17: what an expression made of lookups that failed because time was over is no
+// identity.
+func TestLateNameIsNone(t *testing.T) {
+	m := compile(t, apiserver.JWTAuthenticator{ClaimMappings: apiserver.ClaimMappings{Username: expression("claims.sub")}})
+	m.mapper.Username = lateMapper{}
+	synctest.Test(t, func(t *testing.T) {
+		m.turns = (&Turns{total: 2}).ForCluster()
+		if id, err := m.Identity(t.Context(), Claims{}, 0); err != ErrSlow {
+			t.Errorf("got %v, %v", id, err)
 		}
 	})
 }
