@@ -42,8 +42,11 @@ const (
 	// placeWait is how long a request waits for a place.
 	placeWait = 10 * time.Second
 	// unreadAfter is how long a write must take before its caller counts as one
-	// who does not read.
+	// who does not read, and how much longer writes must have taken than the pauses
+	// between them before he counts as one who reads slowly.
 	unreadAfter = 2 * time.Second
+	// maxBusy bounds what a slow time leaves behind: as much of a pause ends it.
+	maxBusy = 2 * unreadAfter
 	// manyWriting is how many writes of answers without a place may be under way
 	// before the backlog is looked at soon: quiet streams of one caller that all
 	// have something to write at once.
@@ -124,6 +127,10 @@ type Entry struct {
 	// blocked is when the write under way began, idle when the last one ended,
 	// in nanoseconds of Unix time; the other one is 0.
 	blocked, idle atomic.Int64
+	// busy is how much longer the earlier writes took than the pauses between them,
+	// in nanoseconds: a caller who takes a little of each answer in time is not one
+	// who reads. The pauses count because a busy stream of short writes is read.
+	busy atomic.Int64
 	// placed says that the answer has a place, and changes under the lock of the
 	// backlog alone; counted says that the write under way is counted by the caller.
 	placed, counted atomic.Bool
@@ -286,8 +293,11 @@ func (a *Entry) Leave() {
 
 // Writing says that a write to the caller begins.
 func (a *Entry) Writing() {
-	a.idle.Store(0)
-	a.blocked.Store(time.Now().UnixNano())
+	now := time.Now().UnixNano()
+	if idle := a.idle.Swap(0); idle != 0 {
+		a.busy.Store(max(0, a.busy.Load()-(now-idle)))
+	}
+	a.blocked.Store(now)
 	if a.placed.Load() {
 		return
 	}
@@ -305,8 +315,11 @@ func (a *Entry) Written() {
 	if a.counted.CompareAndSwap(true, false) {
 		a.caller.writing.Add(-1)
 	}
-	a.blocked.Store(0)
-	a.idle.Store(time.Now().UnixNano())
+	now := time.Now().UnixNano()
+	if blocked := a.blocked.Swap(0); blocked != 0 {
+		a.busy.Store(min(int64(maxBusy), a.busy.Load()+now-blocked))
+	}
+	a.idle.Store(now)
 }
 
 func (a *Entry) place() {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -311,69 +310,6 @@ func TestBacklogFullNamespaceGivesWay(t *testing.T) {
 			t.Errorf("alice waited %v", took)
 		}
 		a.Leave()
-	})
-}
-
-// RELAY-7: a caller with little under way gets in at once while many others of the
-// namespace, each with one answer, read over slow links.
-func TestBacklogPassesSlowCrowd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := NewBacklog()
-		var done atomic.Bool
-		var downloads sync.WaitGroup
-		defer func() { done.Store(true); downloads.Wait() }()
-		for i := range 2 * maxTenantActive {
-			a, err := b.Enter(requestWith(t.Context()), "team-a", fmt.Sprint("user ", i), func() { t.Error("a slow answer was cut") })
-			if err != nil {
-				t.Fatal(err)
-			}
-			downloads.Go(func() {
-				defer a.Leave()
-				for !done.Load() {
-					a.Writing()
-					time.Sleep(262 * time.Millisecond) // 32 KiB over 1 Mbit/s
-					a.Written()
-				}
-			})
-			time.Sleep(5 * time.Millisecond)
-		}
-		time.Sleep(3 * time.Second)
-		began := time.Now()
-		for range 10 {
-			a, err := b.Enter(requestWith(t.Context()), "team-a", "alice", func() { t.Error("alice was cut") })
-			if err != nil {
-				t.Fatal(err)
-			}
-			a.Writing()
-			a.Written()
-			a.Leave()
-		}
-		if took := time.Since(began); took > 0 {
-			t.Errorf("ten requests of another caller waited %v", took)
-		}
-	})
-}
-
-// RELAY-7: what a full namespace holds too much is taken from who holds most.
-func TestBacklogTakesFromTheLargest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := NewBacklog()
-		few, leave := unreadAnswers(t, b, "alice", fewActive)
-		defer leave()
-		for i := range tenantShare {
-			_, leave := unreadAnswers(t, b, fmt.Sprint("mallory ", i), maxPlaces-fewActive/tenantShare)
-			defer leave()
-		}
-		bob, err := b.Enter(requestWith(t.Context()), "team-a", "bob", func() { t.Error("bob was cut") })
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer bob.Leave()
-		bob.Writing()
-		time.Sleep(30 * time.Second)
-		if few.Load() != 0 {
-			t.Errorf("%d answers of the caller with few were cut", few.Load())
-		}
 	})
 }
 

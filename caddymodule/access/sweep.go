@@ -2,6 +2,7 @@ package access
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 )
@@ -39,35 +40,41 @@ func (b *Backlog) look() {
 // look is Backlog.look for the callers of one namespace. It returns when to look
 // again.
 func (t *tenant) look(now time.Time) time.Duration {
-	var held []holder
-	total, next := 0, sweepQuiet
+	var held []unread
+	total, stuck, next := 0, 0, sweepQuiet
 	for _, c := range t.callers {
-		if unread := c.look(now); len(unread) > 0 {
-			held = append(held, holder{c, unread})
-			total += len(unread)
+		if u := c.look(now); len(u.answers) > 0 {
+			held = append(held, u)
+			total += len(u.answers)
+			stuck += u.stuck
 		}
 	}
 	t.count(now)
-	wanted := max(0, total-maxTenantActive)
+	excess := max(0, stuck-maxTenantActive)
+	wants := slices.Repeat([]want{{0, math.MaxInt}}, excess)
+	wants = append(wants, slices.Repeat([]want{{fewActive, fewActive}}, max(0, total-maxTenantActive-excess))...)
 	for name, c := range t.callers {
 		c.grant()
 		if t.full {
-			wanted += len(c.waiting)
+			wants = append(wants, slices.Repeat([]want{{0, max(fewActive, c.active)}}, len(c.waiting))...)
 		}
 		next = min(next, c.next())
 		if len(c.open) == 0 && len(c.waiting) == 0 {
 			delete(t.callers, name)
 		}
 	}
-	cutLargest(held, min(wanted, maxTenantActive))
+	cutLargest(held, wants[:min(len(wants), maxTenantActive)])
 	if t.full {
 		next = sweepContended
 	}
 	return next
 }
 
-// look is Backlog.look for one caller. It returns the answers that are not read.
-func (c *caller) look(now time.Time) (unread []*Entry) {
+// look is Backlog.look for one caller. It returns the answers that are not read, or
+// slowly.
+func (c *caller) look(now time.Time) unread {
+	u := unread{}
+	var slow []*Entry
 	for a := range c.open {
 		blocked, idle := a.since(now)
 		switch {
@@ -75,14 +82,24 @@ func (c *caller) look(now time.Time) (unread []*Entry) {
 			a.end()
 		case blocked >= unreadAfter:
 			a.place()
-			unread = append(unread, a)
+			u.answers = append(u.answers, a)
+		case time.Duration(a.busy.Load())+blocked-idle >= unreadAfter:
+			a.place()
+			slow = append(slow, a)
 		case blocked == 0 && idle >= idleAfter && len(c.waiting) > 0:
 			a.unplace()
 		}
 	}
 	c.grant()
-	cutOldest(unread, max(0, c.places-maxPlaces)+len(c.waiting))
-	return unread
+	slices.SortFunc(u.answers, func(a, b *Entry) int { return cmp.Compare(a.blocked.Load(), b.blocked.Load()) })
+	slices.SortFunc(slow, func(a, b *Entry) int { return cmp.Compare(a.admitted, b.admitted) })
+	u.stuck = len(u.answers)
+	u.answers = append(u.answers, slow...)
+	excess := max(0, c.places-maxPlaces)
+	for _, a := range u.answers[:min(max(excess, min(excess+len(c.waiting), u.stuck)), len(u.answers))] {
+		a.end()
+	}
+	return u
 }
 
 // next is when to look at a caller again.
@@ -96,50 +113,38 @@ func (c *caller) next() time.Duration {
 	return sweepQuiet
 }
 
-// holder is a caller with answers that are not read.
-type holder struct {
-	caller *caller
-	unread []*Entry
+// unread is the answers of a caller in the order in which they are cut: first those
+// that make no progress, the one before that has waited longest, as many as stuck
+// says; then those that are read slowly, the oldest before.
+type unread struct {
+	answers []*Entry
+	stuck   int
 }
 
-// cutLargest cuts as many answers as there are too many, each of the caller who
-// has most of them, so that one who has few loses none to the crowd of another.
-func cutLargest(held []holder, excess int) {
-	for _, h := range held {
-		sortOldest(h.unread)
-	}
-	for range excess {
-		if len(held) == 0 {
-			return
-		}
-		most := 0
-		for i, h := range held {
-			if len(h.unread) > len(held[most].unread) {
-				most = i
+// want is an answer too many: what a caller must have more of to lose one that
+// makes no progress, and one that is read slowly.
+type want struct{ stuck, slow int }
+
+// cutLargest cuts an answer for each want, of the caller who has most of them, so
+// that one who has few loses none to the crowd of another.
+func cutLargest(held []unread, wants []want) {
+	for _, w := range wants {
+		var most *unread
+		for i := range held {
+			u, least := &held[i], w.slow
+			if u.stuck > 0 {
+				least = w.stuck
+			}
+			if len(u.answers) > least && (most == nil || len(u.answers) > len(most.answers)) {
+				most = u
 			}
 		}
-		h := &held[most]
-		h.unread[0].end()
-		if h.unread = h.unread[1:]; len(h.unread) == 0 {
-			held = slices.Delete(held, most, most+1)
+		if most == nil {
+			continue
 		}
+		most.answers[0].end()
+		most.answers, most.stuck = most.answers[1:], max(0, most.stuck-1)
 	}
-}
-
-// cutOldest cuts as many answers as there are too many, the one first that has
-// waited longest.
-func cutOldest(unread []*Entry, excess int) {
-	if excess <= 0 {
-		return
-	}
-	sortOldest(unread)
-	for _, a := range unread[:min(excess, len(unread))] {
-		a.end()
-	}
-}
-
-func sortOldest(unread []*Entry) {
-	slices.SortFunc(unread, func(a, b *Entry) int { return cmp.Compare(a.blocked.Load(), b.blocked.Load()) })
 }
 
 // since is how long the write under way has taken, or how long none has been.
