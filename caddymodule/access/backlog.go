@@ -161,6 +161,9 @@ func (b *Backlog) Enter(r *http.Request, namespace, name string, cut func()) (*E
 	}
 	if c.hasRoom() {
 		c.admit(a)
+		if c.tenant.full {
+			b.lookWithin(sweepContended)
+		}
 		b.lookWithin(sweepQuiet)
 		b.mu.Unlock()
 		return a, nil

@@ -2,11 +2,15 @@ package access
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // drip has answers of one caller write without end: each write takes a while, and
@@ -154,4 +158,65 @@ func TestBacklogTakesFromTheLargest(t *testing.T) {
 			t.Errorf("%d answers of the caller with few were cut", few.Load())
 		}
 	})
+}
+
+// RELAY-7: a namespace has a bound even for callers with one answer each, and what
+// it holds too much is cut soon.
+func TestBacklogBoundsCallersWithOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBacklog()
+		for i := range maxTenantCrowd {
+			_, leave := unreadAnswers(t, b, fmt.Sprint("user ", i), 1)
+			defer leave()
+		}
+		began := time.Now()
+		a, err := b.Enter(requestWith(t.Context()), "team-a", "alice", func() {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Leave()
+		if took := time.Since(began); took < unreadAfter/2 || took > unreadAfter+time.Second {
+			t.Errorf("one more waited %v", took)
+		}
+		time.Sleep(time.Second)
+		if active := b.tenants["team-a"].active; active > maxTenantActive {
+			t.Errorf("%d answers are active later", active)
+		}
+	})
+}
+
+// What is too much is taken of the caller who has most.
+func TestCutLargest(t *testing.T) {
+	const never = math.MaxInt
+	for name, tt := range map[string]struct {
+		stuck, slow []int // by caller
+		wants       []want
+		left        []int
+	}{
+		"the largest first":            {[]int{1, 9, 5}, nil, slices.Repeat([]want{{0, never}}, 6), []int{1, 4, 4}},
+		"no slow one of few":           {[]int{0, 0}, []int{4, 6}, slices.Repeat([]want{{4, 4}}, 5), []int{4, 4}},
+		"no slow one of the same size": {[]int{0, 0}, []int{9, 8}, []want{{0, 8}, {0, 8}}, []int{8, 8}},
+		"a stuck one of few":           {[]int{1, 0}, []int{0, 4}, []want{{0, 4}, {0, 4}}, []int{0, 4}},
+		"a stuck one before slow ones": {[]int{1}, []int{9}, []want{{0, never}, {0, never}}, []int{9}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := make([]int, len(tt.stuck))
+			var held []unread
+			for i, n := range tt.stuck {
+				u := unread{stuck: n}
+				got[i] = n
+				if tt.slow != nil {
+					got[i] += tt.slow[i]
+				}
+				for range got[i] {
+					u.answers = append(u.answers, &Entry{cut: func() { got[i]-- }})
+				}
+				held = append(held, u)
+			}
+			cutLargest(held, tt.wants)
+			if diff := cmp.Diff(tt.left, got); diff != "" {
+				t.Errorf("left (-want +got):\n%s", diff)
+			}
+		})
+	}
 }
