@@ -39,7 +39,7 @@ var errNoAudience = errors.New("the authenticator has no audience")
 // read when a token needs them, or by Refresh.
 func (f *Factory) newJWT(configured []k8swatch.JWT) (*jwtAuthenticators, error) {
 	a := &jwtAuthenticators{now: f.cache.now}
-	turns := f.turns.ForCluster()
+	turns := f.turns.ForCluster(f.owner.Namespace)
 	for i := range configured {
 		member, err := f.newMember(&configured[i], turns)
 		if err != nil {

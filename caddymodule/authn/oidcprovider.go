@@ -72,7 +72,7 @@ func (f *Factory) newOIDC(config *k8swatch.OIDCProvider) (*oidcProvider, error) 
 		verifier: &jwtAuthenticator{
 			issuer:  config.IssuerURL,
 			keys:    handle,
-			mapping: claims.NewMapping(&config.Claims, f.turns.ForCluster()),
+			mapping: claims.NewMapping(&config.Claims, f.turns.ForCluster(f.owner.Namespace)),
 			now:     now,
 		},
 		client:        client,

@@ -11,8 +11,9 @@
 //     bounded: in their cost, in time, in the payload that they are evaluated over, and
 //     in the size of the identity. An identity over the bounds is TooLarge as a whole; a
 //     part of it would be another identity (ID-2).
-//   - Clusters take turns by the time that their evaluations take (Turns). Any number of
-//     objects with costly expressions keep the tokens of another cluster waiting for one
-//     evaluation at most.
+//   - Namespaces, and in each its clusters, take turns by the time that their evaluations
+//     take (Turns). Any number of objects of one author, new or changed ones too, keep
+//     the tokens of another waiting for one evaluation at most. Whoever owns many
+//     namespaces has one such evaluation in each before its price is known.
 //   - No URL that a token names is fetched (_claim_sources).
 package claims

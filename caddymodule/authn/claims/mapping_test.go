@@ -35,7 +35,7 @@ func compile(t testing.TB, a apiserver.JWTAuthenticator) *Mapping {
 	if err := errs.ToAggregate(); err != nil {
 		t.Fatalf("the test's authenticator is not valid: %v", err)
 	}
-	return NewMapping(&k8swatch.JWT{Authenticator: a, Mapper: mapper}, NewTurns().ForCluster())
+	return NewMapping(&k8swatch.JWT{Authenticator: a, Mapper: mapper}, NewTurns().ForCluster("test"))
 }
 
 // mapped maps a payload of any size as an authenticator says.

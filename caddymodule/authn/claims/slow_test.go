@@ -29,7 +29,7 @@ func TestEvaluationIsBoundedInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		m.turns = (&Turns{total: 2}).ForCluster()
+		m.turns = newTurns(2).ForCluster("test")
 		began := time.Now()
 		if _, err := m.Identity(t.Context(), c, 0); err != ErrSlow || time.Since(began) != evaluationLimit {
 			t.Errorf("%v after %v", err, time.Since(began))
@@ -60,7 +60,7 @@ func TestLateNameIsNone(t *testing.T) {
 	m := compile(t, apiserver.JWTAuthenticator{ClaimMappings: apiserver.ClaimMappings{Username: expression("claims.sub")}})
 	m.mapper.Username = lateMapper{}
 	synctest.Test(t, func(t *testing.T) {
-		m.turns = (&Turns{total: 2}).ForCluster()
+		m.turns = newTurns(2).ForCluster("test")
 		if id, err := m.Identity(t.Context(), Claims{}, 0); err != ErrSlow {
 			t.Errorf("got %v, %v", id, err)
 		}

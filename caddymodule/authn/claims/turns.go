@@ -1,7 +1,9 @@
 package claims
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"math"
 	"runtime"
 	"slices"
@@ -14,6 +16,10 @@ const (
 	// less than a millisecond.
 	dearAfter = 20 * time.Millisecond
 
+	// forgottenAfter is how long the account of a namespace is kept that evaluates
+	// nothing.
+	forgottenAfter = 10 * time.Minute
+
 	// maxWaiting bounds what the tokens of one cluster hold that wait for their turn, in
 	// bytes. Ordinary tokens are a few KiB, and it is the turn of a thousand within a
 	// second.
@@ -22,19 +28,21 @@ const (
 )
 
 // Turns decides of how many tokens, and of which, the expressions are evaluated at
-// once in a process. A turn goes to the cluster that will have used least time when it
-// ends. So any number of clusters with costly expressions keep the token of another
-// waiting for one evaluation at most. Clusters with dear evaluations leave half of the
-// turns to the others.
+// once in a process. A turn goes to the namespace that will have used least time when
+// it ends, and in it to the cluster of which that holds. So any number of clusters with
+// costly expressions in a namespace, new ones too, keep the token of another waiting for
+// one evaluation at most. Clusters with dear evaluations leave half of the turns to the
+// others.
 type Turns struct {
 	total int
 
 	mu            sync.Mutex
 	running, dear int // turns that are taken, and those by clusters with dear evaluations
-	// level is the least that a cluster had used which waited when a turn was given
-	// away. A cluster that comes back after a pause begins there: what it left unused is
-	// not saved up.
+	// level is where a namespace begins that comes back (account.level).
 	level time.Duration
+	// newWasLast says that the last turn went to a namespace of which nothing is known.
+	newWasLast bool
+	namespaces map[string]*account
 	// waiting are the clusters with tokens that wait, in the order they came.
 	waiting []*ClusterTurns
 }
@@ -43,20 +51,75 @@ type Turns struct {
 // ForCluster.
 func NewTurns() *Turns {
 	// Two at least, so that there are halves.
-	return &Turns{total: max(2, runtime.GOMAXPROCS(0))}
+	return newTurns(max(2, runtime.GOMAXPROCS(0)))
+}
+
+func newTurns(total int) *Turns {
+	return &Turns{total: total, namespaces: map[string]*account{}}
 }
 
 // ForCluster is the part of one cluster: half of the turns at most.
-func (t *Turns) ForCluster() *ClusterTurns { return &ClusterTurns{all: t} }
+func (t *Turns) ForCluster(namespace string) *ClusterTurns {
+	return &ClusterTurns{all: t, namespace: namespace}
+}
 
-// ClusterTurns are the turns of one cluster. All is guarded by Turns.mu.
-type ClusterTurns struct {
-	all     *Turns
-	running int
-	// used is the time of all evaluations, raised to Turns.level after a pause.
+// account is the time of a namespace or of a cluster. A namespace's outlives its
+// clusters: whoever makes new ones, or changes them, does not begin anew.
+type account struct {
+	// used is the time of all evaluations, raised to the level after a pause.
 	used time.Duration
 	// longest is how long an evaluation took of late.
 	longest time.Duration
+	known   bool // an evaluation has ended
+	busy    int  // tokens that wait or are evaluated
+	last    time.Time
+	// level, of a namespace, is the least that a cluster of it had used which waited
+	// when a turn was given away. A cluster that comes back after a pause begins there:
+	// what it left unused is not saved up.
+	level time.Duration
+}
+
+// enter begins the stay of a token.
+func (a *account) enter(level time.Duration) {
+	if a.busy == 0 {
+		a.used = max(a.used, level)
+	}
+	a.busy++
+}
+
+// leave ends it.
+func (a *account) leave() {
+	a.busy--
+	a.last = time.Now()
+}
+
+// add accounts for an evaluation.
+func (a *account) add(took time.Duration) {
+	a.used += took
+	a.longest = max(took, a.longest*7/8) // some cheap ones later it is forgotten
+	a.known = true
+}
+
+// accountLocked is that of a namespace. Those not used for long are forgotten.
+func (t *Turns) accountLocked(namespace string) *account {
+	a := t.namespaces[namespace]
+	if a == nil {
+		maps.DeleteFunc(t.namespaces, func(_ string, a *account) bool {
+			return a.busy == 0 && time.Since(a.last) > forgottenAfter
+		})
+		a = &account{}
+		t.namespaces[namespace] = a
+	}
+	return a
+}
+
+// ClusterTurns are the turns of one cluster. All is guarded by Turns.mu.
+type ClusterTurns struct {
+	all       *Turns
+	namespace string
+	author    *account // of the namespace, while tokens wait or are evaluated
+	account
+	running int
 	tokens  []*turn // that wait, in the order they came
 	waiting int     // what these tokens hold, in bytes
 }
@@ -98,10 +161,10 @@ func (c *ClusterTurns) enter(t *turn) bool {
 	c.waiting += t.bytes
 	if len(c.tokens) == 0 {
 		c.all.waiting = append(c.all.waiting, c)
-		if c.running == 0 {
-			c.used = max(c.used, c.all.level)
-		}
 	}
+	c.author = c.all.accountLocked(c.namespace)
+	c.author.enter(c.all.level)
+	c.account.enter(c.author.level)
 	c.tokens = append(c.tokens, t)
 	c.all.grantLocked()
 	return true
@@ -116,6 +179,8 @@ func (c *ClusterTurns) leave(t *turn) bool {
 		return false
 	}
 	c.removeLocked(i)
+	c.author.leave()
+	c.account.leave()
 	return true
 }
 
@@ -134,8 +199,10 @@ func (c *ClusterTurns) end(t *turn) {
 	c.all.mu.Lock()
 	defer c.all.mu.Unlock()
 	took := time.Since(t.began)
-	c.used += took
-	c.longest = max(took, c.longest*7/8) // some cheap ones later it is forgotten
+	for _, a := range []*account{c.author, &c.account} {
+		a.add(took)
+		a.leave()
+	}
 	c.running--
 	c.all.running--
 	if t.dear {
@@ -147,21 +214,15 @@ func (c *ClusterTurns) end(t *turn) {
 // grantLocked gives the free turns away.
 func (t *Turns) grantLocked() {
 	for t.running < t.total {
-		var next *ClusterTurns
-		least := time.Duration(math.MaxInt64)
-		for _, c := range t.waiting {
-			least = min(least, c.used)
-			if c.mayRunLocked() && (next == nil || c.used+c.longest < next.used+next.longest) {
-				next = c
-			}
-		}
+		next := t.nextLocked()
 		if next == nil {
 			return
 		}
+		t.raiseLevelsLocked(next.author)
 		granted := next.tokens[0]
 		next.removeLocked(0)
 		granted.began, granted.dear = time.Now(), next.isDear()
-		t.level = max(t.level, least)
+		t.newWasLast = !next.author.known
 		next.running++
 		t.running++
 		if granted.dear {
@@ -171,8 +232,56 @@ func (t *Turns) grantLocked() {
 	}
 }
 
+// nextLocked is the cluster with the next turn, or nil. Namespaces of which nothing is
+// known go in the order they came, and have every other turn at most: nobody's tokens
+// wait for all those that somebody makes.
+func (t *Turns) nextLocked() *ClusterTurns {
+	var unknown, known *ClusterTurns
+	for _, c := range t.waiting {
+		switch {
+		case !c.mayRunLocked():
+		case !c.author.known:
+			unknown = cmp.Or(unknown, c)
+		case known == nil || c.isBefore(known):
+			known = c
+		}
+	}
+	if t.newWasLast {
+		return cmp.Or(known, unknown)
+	}
+	return cmp.Or(unknown, known)
+}
+
+// raiseLevelsLocked notes from where clusters and namespaces begin that come while a
+// turn goes to a namespace.
+func (t *Turns) raiseLevelsLocked(author *account) {
+	namespaces, clusters := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
+	for _, c := range t.waiting {
+		namespaces = min(namespaces, c.author.used)
+		if c.author == author {
+			clusters = min(clusters, c.used)
+		}
+	}
+	t.level = max(t.level, namespaces)
+	author.level = max(author.level, clusters)
+}
+
+// isBefore compares the namespaces of two clusters, and within one the clusters.
+func (c *ClusterTurns) isBefore(other *ClusterTurns) bool {
+	if c.author != other.author {
+		return c.author.used+c.author.longest < other.author.used+other.author.longest
+	}
+	return c.used+c.longest < other.used+other.longest
+}
+
 func (c *ClusterTurns) mayRunLocked() bool {
 	return c.running < c.all.total/2 && (!c.isDear() || c.all.dear < c.all.total/2)
 }
 
-func (c *ClusterTurns) isDear() bool { return c.longest >= dearAfter }
+// isDear reports of a cluster of which nothing is known what is true of its namespace.
+func (c *ClusterTurns) isDear() bool {
+	if !c.known {
+		return c.author.longest >= dearAfter
+	}
+	return c.longest >= dearAfter
+}

@@ -2,6 +2,8 @@ package claims
 
 import (
 	"context"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,8 +23,8 @@ func takeWithin(t *testing.T, turns *ClusterTurns) (func(), error) {
 // A cluster takes half of the turns of all, and gives them back.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := &Turns{total: 4}
-		hostile, other := all.ForCluster(), all.ForCluster()
+		all := newTurns(4)
+		hostile, other := all.ForCluster("hostile"), all.ForCluster("other")
 		var taken []func()
 		done, err := takeWithin(t, hostile)
 		for ; err == nil; done, err = takeWithin(t, hostile) {
@@ -52,7 +54,7 @@ func TestTurns(t *testing.T) {
 // left to the others, and a token of a cluster that used little waits for none of theirs.
 func TestDearEvaluationsDelayNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := &Turns{total: 2}
+		all := newTurns(2)
 		evaluate := func(ctx context.Context, c *ClusterTurns, d time.Duration) {
 			if done, err := c.take(ctx, 0); err == nil {
 				time.Sleep(d)
@@ -62,8 +64,8 @@ func TestDearEvaluationsDelayNoOther(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer time.Sleep(time.Second) // until all have ended
 		defer stop()
-		for range 50 {
-			hostile := all.ForCluster()
+		for i := range 50 {
+			hostile := all.ForCluster(strconv.Itoa(i))
 			go func() {
 				for ctx.Err() == nil {
 					evaluate(ctx, hostile, 100*time.Millisecond)
@@ -71,7 +73,7 @@ func TestDearEvaluationsDelayNoOther(t *testing.T) {
 			}()
 		}
 		time.Sleep(10 * time.Second) // they are known as dear
-		victim := all.ForCluster()
+		victim := all.ForCluster("victim")
 		for range 100 {
 			began := time.Now()
 			evaluate(t.Context(), victim, time.Millisecond)
@@ -87,14 +89,14 @@ func TestDearEvaluationsDelayNoOther(t *testing.T) {
 // to be dear do not keep a token waiting for those of each cluster.
 func TestTurnsGoByTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := &Turns{total: 2}
+		all := newTurns(2)
 		used := make([]time.Duration, 40)
 		ctx, stop := context.WithCancel(t.Context())
 		var clusters sync.WaitGroup
 		defer clusters.Wait()
 		defer stop()
 		for i := range used {
-			hostile, d := all.ForCluster(), time.Duration(1+i%2*18)*time.Millisecond
+			hostile, d := all.ForCluster(strconv.Itoa(i)), time.Duration(1+i%2*18)*time.Millisecond
 			clusters.Go(func() {
 				for {
 					done, err := hostile.take(ctx, 0)
@@ -108,7 +110,7 @@ func TestTurnsGoByTime(t *testing.T) {
 			})
 		}
 		time.Sleep(20 * time.Second)
-		victim := all.ForCluster()
+		victim := all.ForCluster("victim")
 		for range 100 {
 			began := time.Now()
 			done, err := victim.take(t.Context(), 0)
@@ -132,11 +134,127 @@ func TestTurnsGoByTime(t *testing.T) {
 	})
 }
 
+// evaluate takes a turn for as long as an evaluation takes, and says how long the token
+// waited for it.
+func evaluate(t *testing.T, c *ClusterTurns, d time.Duration) time.Duration {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	began := time.Now()
+	done, err := c.take(ctx, 0)
+	waited := time.Since(began)
+	if err == nil {
+		time.Sleep(d)
+		done()
+	}
+	return waited
+}
+
+// AUTH-17: clusters that are new, be they new objects or changed ones, keep a token of
+// a cluster that used more waiting for one evaluation at most, and once their namespace
+// is known as dear, for none.
+func TestNewClustersDelayNoOther(t *testing.T) {
+	for name, tt := range map[string]struct {
+		namespace func(int) string
+		takes     time.Duration
+		half      bool // that is left free from the second token on
+	}{
+		"of a new namespace":           {func(int) string { return "hostile" }, evaluationLimit, true},
+		"of a namespace that is known": {func(int) string { return "known" }, evaluationLimit, true},
+		"each of a new namespace":      {strconv.Itoa, evaluationLimit, false},
+		"that just miss to be dear":    {func(int) string { return "hostile" }, dearAfter - time.Millisecond, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := newTurns(2)
+				victim := all.ForCluster("victim")
+				evaluate(t, all.ForCluster("known"), time.Millisecond)
+				for range 20 {
+					evaluate(t, victim, time.Millisecond)
+				}
+				var hostile sync.WaitGroup
+				for i := range 200 {
+					c := all.ForCluster(tt.namespace(i))
+					hostile.Go(func() { evaluate(t, c, tt.takes) })
+				}
+				synctest.Wait()
+				for i := range 5 {
+					if waited := evaluate(t, victim, time.Millisecond); waited > tt.takes {
+						t.Errorf("token %d waited for %v", i, waited)
+					} else if tt.half && i > 0 && waited > 0 {
+						t.Errorf("token %d waited for %v, though the namespace is known as dear", i, waited)
+					}
+				}
+				hostile.Wait()
+			})
+		})
+	}
+}
+
+// AUTH-17: within a namespace clusters take turns by their time as well.
+func TestClustersOfANamespaceTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newTurns(2)
+		quiet := all.ForCluster("one")
+		evaluate(t, quiet, time.Millisecond)
+		var dear sync.WaitGroup
+		for range 6 {
+			c := all.ForCluster("one")
+			evaluate(t, c, evaluationLimit)
+			for range 10 {
+				dear.Go(func() { evaluate(t, c, evaluationLimit) })
+			}
+		}
+		synctest.Wait()
+		for i := range 20 {
+			if waited := evaluate(t, quiet, time.Millisecond); waited != 0 {
+				t.Errorf("token %d waited for %v", i, waited)
+			}
+		}
+		dear.Wait()
+	})
+}
+
+// Namespaces of which nothing is known have their turns in the order they came.
+func TestNewNamespacesGoInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newTurns(2)
+		waited := make([]int, 10)
+		var tokens sync.WaitGroup
+		for i := range waited {
+			c := all.ForCluster(strconv.Itoa(i))
+			tokens.Go(func() { waited[i] = int(evaluate(t, c, time.Second).Round(time.Second) / time.Second) })
+			time.Sleep(time.Millisecond)
+		}
+		tokens.Wait()
+		if !slices.IsSorted(waited) || waited[9] != 4 {
+			t.Errorf("they waited for %v s", waited)
+		}
+	})
+}
+
+// The account of a namespace outlives its clusters, and is forgotten when nothing was
+// evaluated for long.
+func TestAccountsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := newTurns(2)
+		evaluate(t, all.ForCluster("gone"), evaluationLimit)
+		evaluate(t, all.ForCluster("a"), time.Millisecond)
+		if gone := all.namespaces["gone"]; gone == nil || gone.used != evaluationLimit {
+			t.Errorf("the account of a namespace without clusters is %+v", gone)
+		}
+		time.Sleep(2 * forgottenAfter)
+		evaluate(t, all.ForCluster("b"), time.Millisecond)
+		if len(all.namespaces) != 1 {
+			t.Errorf("%d accounts are left, want that of b", len(all.namespaces))
+		}
+	})
+}
+
 // AUTH-17: what waits for the turns of a cluster is bounded in bytes.
 func TestTokensThatWaitAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := &Turns{total: 2}
-		flooded, other := all.ForCluster(), all.ForCluster()
+		all := newTurns(2)
+		flooded, other := all.ForCluster("flooded"), all.ForCluster("other")
 		done, err := takeWithin(t, flooded)
 		if err != nil {
 			t.Fatal(err)
@@ -172,8 +290,8 @@ func TestTokensThatWaitAreBounded(t *testing.T) {
 // A cluster has no more turns after a pause than without one.
 func TestPauseSavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := &Turns{total: 2}
-		busy, idle := all.ForCluster(), all.ForCluster()
+		all := newTurns(2)
+		busy, idle := all.ForCluster("busy"), all.ForCluster("idle")
 		for range 100 {
 			done, err := takeWithin(t, busy)
 			if err != nil {
@@ -187,7 +305,7 @@ func TestPauseSavesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		done()
-		if idle.used < 99*time.Millisecond {
+		if idle.author.used < 99*time.Millisecond {
 			t.Errorf("a cluster that comes anew counts as having used %v", idle.used)
 		}
 	})
