@@ -79,7 +79,7 @@ func TestPlaceholders(t *testing.T) {
 		}
 	}
 	want := []string{
-		`alice%0A{"level":"info","user_id":"root"}%E2%80%A8%1B[2J100%25 team,x%2Csystem:masters,a%0D%0Ab team-a/plain Passthrough  `,
+		`alice%0A%7B%22level%22:%22info%22,%22user_id%22:%22root%22%7D%E2%80%A8%1B[2J100%25 team,x%2Csystem:masters,a%0D%0Ab team-a/plain Passthrough  `,
 		"alice team-a,a%2Cb team-a/fronted FrontProxy t:alice ",
 		"  team-a/fronted FrontProxy  upstream_identity_refused",
 		"     unknown_cluster",
