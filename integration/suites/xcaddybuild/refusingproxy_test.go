@@ -26,7 +26,8 @@ func TestModuleProxyThatRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(readme), "GOPROXY='https://proxy.golang.org|off' \\\n  xcaddy build ") {
+	const setting = `"$(go env GOPROXY | cut -d, -f1)|off"`
+	if !strings.Contains(string(readme), "GOPROXY="+setting+" \\\n  xcaddy build ") {
 		t.Error("the README shows another command")
 	}
 	cache := filepath.Join(strings.TrimSpace(run(t, nil, "go", "env", "GOMODCACHE")), "cache", "download")
@@ -39,7 +40,11 @@ func TestModuleProxyThatRefuses(t *testing.T) {
 		files.ServeHTTP(w, r)
 	}))
 	defer proxy.Close()
-	for goproxy, want := range map[string]bool{proxy.URL: false, proxy.URL + "|off": true} {
+	ofReadme := strings.TrimSpace(run(t, append(os.Environ(), "GOPROXY="+proxy.URL+",direct"), "sh", "-c", "printf %s "+setting))
+	if ofReadme != proxy.URL+"|off" {
+		t.Errorf("the README's GOPROXY is %s", ofReadme)
+	}
+	for goproxy, want := range map[string]bool{proxy.URL: false, ofReadme: true} {
 		dir := t.TempDir()
 		for _, args := range [][]string{{"mod", "init", "caddy"}, {"mod", "edit", "-replace", module + "=" + root}, {"get", module + "/caddymodule"}} {
 			cmd := exec.CommandContext(t.Context(), "go", args...)
