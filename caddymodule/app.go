@@ -125,6 +125,9 @@ type App struct {
 
 	// inForce says that all apps of this configuration have started.
 	inForce bool
+	// lifetime tells the handlers when another configuration takes the place of this
+	// one.
+	lifetime *request.Lifetime
 	// displaced is the logger that Start replaced.
 	displaced *zap.Logger
 }
@@ -165,6 +168,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx = ctx
 	a.logger = ctx.Logger()
 	a.audit = a.logger.Named("audit")
+	a.lifetime = new(request.Lifetime)
 	options, err := a.options()
 	if err != nil {
 		return err

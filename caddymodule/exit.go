@@ -26,12 +26,14 @@ func (h eventHandler) Handle(context.Context, caddy.Event) error {
 	return nil
 }
 
-// stopping hears that Caddy is stopping this configuration. One that another takes
-// the place of changes nothing.
+// stopping hears that Caddy is stopping this configuration: the process ends, or
+// another configuration is in force.
 func (a *App) stopping() {
 	if caddy.Exiting() {
 		process.BeginExit(a.shutdownTimes())
+		return
 	}
+	a.lifetime.Replace()
 }
 
 // Interface guard.

@@ -80,6 +80,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		// one origin.
 		KeepCookies: app.keepCookies && h.Cluster != "",
 		Backlog:     process.Backlog,
+		Lifetime:    app.lifetime,
 		Logger:      ctx.Logger(),
 		Audit:       app.audit,
 	}

@@ -24,6 +24,7 @@ type check struct {
 var checks = [...]check{
 	{"method", checkMethod},            // row 1
 	{"early data", checkEarlyData},     // row 2
+	{"configuration", checkLifetime},   // row 3
 	{"clusters read", checkSynced},     // row 3
 	{"cluster", checkCluster},          // row 4
 	{"loop", checkLoop},                // row 5

@@ -72,7 +72,9 @@ var (
 	}
 	tooEarly = refuse(http.StatusTooEarly, "TooEarly", "early_data",
 		"the request came as early data and may be a replay: send it again")
-	notSynced      = unavailable("not_synced", "the proxy has not read its clusters yet")
+	notSynced        = unavailable("not_synced", "the proxy has not read its clusters yet")
+	oldConfiguration = unavailable("old_configuration",
+		"the proxy has a new configuration since this connection was opened: send the request again on a new one")
 	unknownCluster = refuse(http.StatusNotFound, metav1.StatusReasonNotFound, "unknown_cluster", "the proxy has no such cluster")
 	loopDetected   = refuse(http.StatusLoopDetected, "LoopDetected", "loop",
 		"the request came back to this cluster through the proxy: its apiserver address leads here")

@@ -46,8 +46,10 @@ type Config struct {
 	// Backlog bounds what callers who do not read make the process hold, nil for
 	// no bound.
 	Backlog *access.Backlog
-	Logger  *zap.Logger
-	Audit   *zap.Logger
+	// Lifetime says whether this configuration is in force, nil for always.
+	Lifetime *Lifetime
+	Logger   *zap.Logger
+	Audit    *zap.Logger
 }
 
 // Name says which cluster a request is for.

@@ -28,8 +28,7 @@ func (q *Request) WriteHeader(code int) {
 		header.Add("Warning", impersonationIgnored)
 	}
 	if code != http.StatusSwitchingProtocols {
-		// On HTTP/1.1 only the answer can tell the client to leave (STREAM-2).
-		if q.r.ProtoMajor == 1 && q.config.Clusters.Stopping() {
+		if q.mustLeave() {
 			header.Set("Connection", "close")
 		}
 		if q.name.InPath {
