@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -69,10 +70,9 @@ func TestSTREAM2(t *testing.T) {
 	streams = append(streams, openStreams(t, px, "cluster-a")...)
 	var watches, upgrades []stream
 	for _, s := range streams {
-		switch s.String() {
-		case watchH1, watchH2:
+		if slices.Contains(responseKinds, s.String()) {
 			watches = append(watches, s)
-		default:
+		} else {
 			upgrades = append(upgrades, s)
 		}
 	}
@@ -109,7 +109,7 @@ func TestSTREAM2(t *testing.T) {
 	if a := get(t, px, "cluster-a"); a.Code != http.StatusOK {
 		t.Errorf("a new request while the listener stays: %d %s", a.Code, a.Body)
 	}
-	late := openStreams(t, px, "cluster-a", watchH1, watchH2)
+	late := openStreams(t, px, "cluster-a", responseKinds...)
 	allAlive(t, streams)
 	if since := time.Since(start); since > delay {
 		t.Fatalf("the checks took %s: this machine is too slow for a delay of %s", since, delay)
@@ -153,8 +153,8 @@ func TestSTREAM2Fast(t *testing.T) {
 		leave bool
 	}{
 		{"without streams", nil, false},
-		{"with watches", []string{watchH1, watchH2}, false},
-		{"with upgrades that clients close", []string{spdy, ws}, true},
+		{"with watches", responseKinds, false},
+		{"with upgrades that clients close", upgradeKinds, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			const grace = 30 * time.Second

@@ -71,12 +71,15 @@ func upstream(t *testing.T) *rawserver.Server {
 
 // Paths of the apiserver in these tests.
 const (
-	watchPath = "/api/v1/namespaces/default/configmaps?watch=true"
-	quietPath = "/api/v1/namespaces/default/configmaps?timeoutSeconds=900&watch=true"
-	execPath  = "/api/v1/namespaces/default/pods/p/exec?command=cat&stdin=true&stdout=true"
-	logPath   = "/api/v1/namespaces/default/pods/p/log?for="
-	getPath   = "/api/v1/namespaces/default/configmaps"
-	lastLine  = "the last line\n"
+	watchPath     = "/api/v1/namespaces/default/configmaps?watch=true"
+	watchListPath = "/api/v1/namespaces/default/configmaps?allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&watch=true"
+	followPath    = "/api/v1/namespaces/default/pods/p/log?follow=true"
+	forwardPath   = "/api/v1/namespaces/default/pods/p/portforward"
+	quietPath     = "/api/v1/namespaces/default/configmaps?timeoutSeconds=900&watch=true"
+	execPath      = "/api/v1/namespaces/default/pods/p/exec?command=cat&stdin=true&stdout=true"
+	logPath       = "/api/v1/namespaces/default/pods/p/log?for="
+	getPath       = "/api/v1/namespaces/default/configmaps"
+	lastLine      = "the last line\n"
 )
 
 func apiserver(w *rawserver.Writer, r *rawserver.Request) {
@@ -84,12 +87,16 @@ func apiserver(w *rawserver.Writer, r *rawserver.Request) {
 	switch {
 	case r.Header.Get("Upgrade") != "":
 		rawserver.Echo(w, r)
-	case strings.HasSuffix(query, "watch=true"):
+	case isNumbered(r.Target):
 		interval := 20 * time.Millisecond
 		if strings.HasPrefix(query, "timeoutSeconds") {
 			interval = time.Second
 		}
-		w.Header(http.StatusOK, rawserver.Field{Name: "Content-Type", Value: "application/json"})
+		contentType := "application/json"
+		if strings.HasSuffix(query, "follow=true") {
+			contentType = "text/plain"
+		}
+		w.Header(http.StatusOK, rawserver.Field{Name: "Content-Type", Value: contentType})
 		for n := 0; pause(w, interval); n++ {
 			if !w.Write(fmt.Appendf(nil, "{\"type\":\"MODIFIED\",\"n\":%d}\n", n)) {
 				return

@@ -2,14 +2,11 @@ package lifecycle
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -33,33 +30,64 @@ type stream interface {
 	Close() error
 }
 
-// Kinds of stream.
+// Kinds of stream: every protocol of the clients of Kubernetes.
 const (
-	watchH1 = "watch on HTTP/1.1"
-	watchH2 = "watch on HTTP/2"
-	spdy    = "SPDY exec"
-	ws      = "WebSocket exec"
+	watchH1     = "watch on HTTP/1.1"
+	watchH2     = "watch on HTTP/2"
+	watchList   = "WatchList on HTTP/2"
+	logsH1      = "logs -f on HTTP/1.1"
+	logsH2      = "logs -f on HTTP/2"
+	spdy        = "SPDY exec"
+	spdyForward = "SPDY port-forward"
+	ws          = "WebSocket exec v5"
+	ws4         = "WebSocket exec v4"
+	tunnel      = "port-forward by SPDY in WebSocket"
 )
 
-var allKinds = []string{watchH1, watchH2, spdy, ws}
+var (
+	responseKinds = []string{watchH1, watchH2, watchList, logsH1, logsH2}
+	upgradeKinds  = []string{spdy, spdyForward, ws, ws4, tunnel}
+	allKinds      = slices.Concat(responseKinds, upgradeKinds)
+)
 
 // openStream opens one stream of a cluster.
 func openStream(t *testing.T, px *proxy.Proxy, cluster, kind string) stream {
 	t.Helper()
+	return session{px, token()}.open(t, cluster, kind)
+}
+
+// session is a client of a proxy with one bearer.
+type session struct {
+	px     *proxy.Proxy
+	bearer string
+}
+
+func (c session) open(t *testing.T, cluster, kind string) stream {
+	t.Helper()
 	var s stream
 	switch kind {
 	case watchH1:
-		s = openWatchH1(t, px, target(cluster, watchPath), kind)
+		s = c.watchH1(t, target(cluster, watchPath), kind)
 	case watchH2:
-		s = openWatchH2(t, px, target(cluster, watchPath), kind)
+		s = c.watchH2(t, target(cluster, watchPath), kind)
+	case watchList:
+		s = c.watchH2(t, target(cluster, watchListPath), kind)
+	case logsH1:
+		s = c.watchH1(t, target(cluster, followPath), kind)
+	case logsH2:
+		s = c.watchH2(t, target(cluster, followPath), kind)
 	case spdy:
-		s = openSPDY(t, px, target(cluster, execPath))
+		s = c.spdy(t, target(cluster, execPath), kind)
+	case spdyForward:
+		s = c.spdy(t, target(cluster, forwardPath), kind)
 	case ws:
-		c, err := rawclient.DialWebSocket(t.Context(), px.Host, px.CA.Pool(), target(cluster, execPath), "v5.channel.k8s.io", "Authorization: Bearer "+token())
-		if err != nil {
-			t.Fatal(err)
-		}
-		s = &webSocket{WebSocket: c}
+		s = c.webSocket(t, target(cluster, execPath), "v5.channel.k8s.io", kind)
+	case ws4:
+		s = c.webSocket(t, target(cluster, execPath), "v4.channel.k8s.io", kind)
+	case tunnel:
+		s = c.webSocket(t, target(cluster, forwardPath), "SPDY/3.1+portforward.k8s.io", kind)
+	default:
+		t.Fatalf("no such kind: %s", kind)
 	}
 	t.Cleanup(func() { s.Close() })
 	s.alive(t)
@@ -205,19 +233,25 @@ func (r *reading) ended(t *testing.T, within time.Duration) {
 func (r *reading) String() string { return r.kind }
 func (r *reading) Close() error   { return r.close() }
 
+// isNumbered reports whether the lines of a path have numbers.
+func isNumbered(path string) bool {
+	return strings.HasSuffix(path, "watch=true") || strings.HasSuffix(path, "follow=true")
+}
+
 // openWatchH1 opens a response on HTTP/1.1 whose end is told by a last chunk
 // alone.
 func openWatchH1(t *testing.T, px *proxy.Proxy, path, kind string) *reading {
 	t.Helper()
-	c, err := rawclient.Dial(t.Context(), px.Host, "", px.CA.Pool())
-	if err != nil {
+	return session{px, token()}.watchH1(t, path, kind)
+}
+
+func (c session) watchH1(t *testing.T, path, kind string) *reading {
+	t.Helper()
+	conn := c.dial(t)
+	if err := conn.Send(rawclient.Request("GET", path, c.px.Host, "Authorization: Bearer "+c.bearer)); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() })
-	if err := c.Send(rawclient.Request("GET", path, px.Host, "Authorization: Bearer "+token())); err != nil {
-		t.Fatal(err)
-	}
-	res, err := c.Head("GET")
+	res, err := conn.Head("GET")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,20 +259,35 @@ func openWatchH1(t *testing.T, px *proxy.Proxy, path, kind string) *reading {
 		body, _ := io.ReadAll(io.LimitReader(res.Body, 1000))
 		t.Fatalf("%s: %d %v %s", kind, res.StatusCode, res.TransferEncoding, body)
 	}
-	return read(kind, res.Body, strings.Contains(path, "watch=true"), c.Close)
+	return read(kind, res.Body, isNumbered(path), conn.Close)
+}
+
+// dial makes a connection for HTTP/1.1, which the end of the test closes.
+func (c session) dial(t *testing.T) *rawclient.Conn {
+	t.Helper()
+	conn, err := rawclient.Dial(t.Context(), c.px.Host, "", c.px.CA.Pool())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
 }
 
 // openWatchH2 opens a response on an HTTP/2 connection of its own.
 func openWatchH2(t *testing.T, px *proxy.Proxy, path, kind string) *reading {
 	t.Helper()
-	c := rawclient.MustDialH2(t, px.Host, px.CA.Pool())
-	return watchOn(t, px, c, path, kind)
+	return session{px, token()}.watchH2(t, path, kind)
+}
+
+func (c session) watchH2(t *testing.T, path, kind string) *reading {
+	t.Helper()
+	return c.watchOn(t, rawclient.MustDialH2(t, c.px.Host, c.px.CA.Pool()), path, kind)
 }
 
 // watchOn opens a response on a connection.
-func watchOn(t *testing.T, px *proxy.Proxy, c *rawclient.H2, path, kind string) *reading {
+func (c session) watchOn(t *testing.T, conn *rawclient.H2, path, kind string) *reading {
 	t.Helper()
-	s, err := c.Open(rawclient.Fields("GET", px.Host, path, rawclient.Field{Name: "authorization", Value: "Bearer " + token()}), true)
+	s, err := conn.Open(rawclient.Fields("GET", c.px.Host, path, rawclient.Field{Name: "authorization", Value: "Bearer " + c.bearer}), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +299,7 @@ func watchOn(t *testing.T, px *proxy.Proxy, c *rawclient.H2, path, kind string) 
 		body, _ := io.ReadAll(io.LimitReader(s, 1000))
 		t.Fatalf("%s: %d %s", kind, code, body)
 	}
-	return read(kind, patient{s}, strings.Contains(path, "watch=true"), func() error { c.Close(); return nil })
+	return read(kind, patient{s}, isNumbered(path), func() error { conn.Close(); return nil })
 }
 
 // patient reads a stream that may be quiet for longer than its client waits.
@@ -288,120 +337,11 @@ func openManyWatches(t *testing.T, px *proxy.Proxy, h1, connections, streams int
 	}
 	for range connections {
 		c := rawclient.MustDialH2(t, px.Host, px.CA.Pool())
-		open(streams, func() *reading { return watchOn(t, px, c, path, watchH2) })
+		open(streams, func() *reading { return session{px, token()}.watchOn(t, c, path, watchH2) })
 	}
 	wg.Wait()
 	if want := h1/4*4 + connections*streams; len(all) != want {
 		t.Fatalf("%d of %d watches are open", len(all), want)
 	}
 	return all
-}
-
-// spdyExec is an upgraded connection whose protocol has no word for the end.
-type spdyExec struct{ *rawclient.Conn }
-
-func openSPDY(t *testing.T, px *proxy.Proxy, path string) *spdyExec {
-	t.Helper()
-	c, err := rawclient.Dial(t.Context(), px.Host, "", px.CA.Pool())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	if err := c.Send(rawclient.Request("POST", path, px.Host, "Authorization: Bearer "+token(),
-		"Connection: Upgrade", "Upgrade: SPDY/3.1", "X-Stream-Protocol-Version: v4.channel.k8s.io")); err != nil {
-		t.Fatal(err)
-	}
-	res, err := c.Head("POST")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if res.StatusCode != 101 {
-		body, _ := io.ReadAll(io.LimitReader(res.Body, 1000))
-		t.Fatalf("%s: %d %s", spdy, res.StatusCode, body)
-	}
-	return &spdyExec{c}
-}
-
-func (s *spdyExec) alive(t *testing.T) {
-	t.Helper()
-	sent := []byte(rand.Text())
-	if err := s.Send(sent); err != nil {
-		t.Fatalf("%s: %v", spdy, err)
-	}
-	_ = s.SetReadDeadline(time.Now().Add(patience))
-	got := make([]byte, len(sent))
-	if _, err := io.ReadFull(s.R, got); err != nil || !bytes.Equal(got, sent) {
-		t.Fatalf("%s: sent %q, got %q, %v", spdy, sent, got, err)
-	}
-}
-
-func (s *spdyExec) ended(t *testing.T, within time.Duration) {
-	t.Helper()
-	_ = s.SetReadDeadline(time.Now().Add(within))
-	n, err := s.R.Read(make([]byte, 1))
-	if n != 0 || err == nil || isTimeout(err) {
-		t.Errorf("%s has not ended in time: %d bytes, %v", spdy, n, err)
-	}
-}
-
-func (s *spdyExec) open() bool {
-	_ = s.SetReadDeadline(time.Now().Add(time.Millisecond))
-	_, err := s.R.Peek(1)
-	return isTimeout(err)
-}
-
-func (s *spdyExec) String() string { return spdy }
-
-// webSocket is an upgraded connection that ends with a close frame.
-type webSocket struct {
-	*rawclient.WebSocket
-}
-
-func (s *webSocket) alive(t *testing.T) {
-	t.Helper()
-	sent := []byte(rand.Text())
-	if err := s.Send(rawclient.Binary, sent); err != nil {
-		t.Fatalf("%s: %v", ws, err)
-	}
-	op, got, err := s.Receive()
-	if err != nil || op != rawclient.Binary || !bytes.Equal(got, sent) {
-		t.Fatalf("%s: sent %q, got opcode %x %q, %v", ws, sent, op, got, err)
-	}
-}
-
-// goingAway is the payload of a close frame with code 1001.
-var goingAway = []byte{1001 >> 8, 1001 & 0xff}
-
-func (s *webSocket) ended(t *testing.T, within time.Duration) {
-	t.Helper()
-	deadline := time.Now().Add(within)
-	_ = s.SetReadDeadline(deadline)
-	if _, err := s.R.Peek(1); err != nil {
-		t.Errorf("%s did not end with a close frame in time: %v", ws, err)
-		return
-	}
-	op, payload, err := s.Receive()
-	if err != nil || op != rawclient.Close || !bytes.Equal(payload, goingAway) {
-		t.Errorf("%s did not end with a close frame: opcode %x %q, %v", ws, op, payload, err)
-		return
-	}
-	_ = s.Send(rawclient.Close, goingAway)
-	// Answered, the connection need not wait for anything.
-	_ = s.SetReadDeadline(deadline)
-	if _, err := s.R.ReadByte(); err == nil || isTimeout(err) {
-		t.Errorf("%s: the connection is open after both close frames: %v", ws, err)
-	}
-}
-
-func (s *webSocket) open() bool {
-	_ = s.SetReadDeadline(time.Now().Add(time.Millisecond))
-	_, err := s.R.Peek(1)
-	return isTimeout(err)
-}
-
-func (s *webSocket) String() string { return ws }
-
-func isTimeout(err error) bool {
-	var timeout net.Error
-	return errors.As(err, &timeout) && timeout.Timeout()
 }
