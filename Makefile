@@ -100,7 +100,7 @@ scale: build tools
 # Parts of test-long, each under an hour: what waits in real time, the oldest
 # apiservers, and everything that runs beside other goroutines against the race
 # detector.
-LONG := limits hub oldest race-unit race-hostile race-lifecycle
+LONG := limits hub oldest node race-unit race-hostile race-lifecycle
 
 # SHARD=1/3 is the first, the fourth and so on of the parts.
 SHARD ?= 1/1
@@ -119,6 +119,9 @@ test-long-hub: build tools
 test-long-oldest: build tools # Kubernetes 1.29 as the hub, 1.28 behind the proxy
 	$(TOOLS) kube-apiserver-1.28 kube-apiserver-1.29 kubectl-1.29 >/dev/null
 	$(SUITES) -timeout 60m -tags long -run '^TestLong.*(Oldest|Targets|Hub)' ./suites/hub/... ./suites/oldkube/...
+test-long-node: build tools # what kubectl does, in quantity, and streams that are silent for minutes
+	$(TOOLS) kubectl-1.29 sample-apiserver >/dev/null
+	$(SUITES) -timeout 60m -tags long -run '^TestLong' ./suites/node
 test-long-race-unit:
 	CGO_ENABLED=1 go test -race -timeout 60m ./...
 test-long-race-hostile: tools

@@ -36,6 +36,7 @@ type APIServer struct {
 	dir     string
 	audit   *jsonlines.File[auditv1.Event]
 	admin   *pki.KeyPair
+	etcdURL string
 	ownEtcd *Etcd
 	binary  string
 	args    []string
@@ -101,7 +102,7 @@ func startAPIServer(ctx context.Context, binary, dir string, o Options) (*APISer
 		}
 		a := &APIServer{
 			Host: net.JoinHostPort(o.address(), strconv.Itoa(port)), PKI: o.PKI, Kubeconfig: l.kubeconfig,
-			dir: l.dir, audit: jsonlines.Open[auditv1.Event](l.audit), admin: admin, binary: binary,
+			dir: l.dir, etcdURL: o.Etcd.URL, audit: jsonlines.Open[auditv1.Event](l.audit), admin: admin, binary: binary,
 			args: append(append([]string{
 				"--secure-port=" + strconv.Itoa(port),
 				"--etcd-servers=" + o.Etcd.URL, "--etcd-prefix=" + prefix,
@@ -177,6 +178,10 @@ func (a *APIServer) DropArgs(prefix string) (dropped []string) {
 
 // PID is the process id.
 func (a *APIServer) PID() int { return a.proc.PID() }
+
+// EtcdURL is the client URL of its etcd, for another server that keeps its own
+// objects there.
+func (a *APIServer) EtcdURL() string { return a.etcdURL }
 
 // Log is what the apiserver has logged.
 func (a *APIServer) Log() []byte { return a.proc.Log() }

@@ -26,6 +26,7 @@ type Running struct {
 	cancel context.CancelFunc
 	lines  chan string // closed at the end of standard output
 	stderr buffer
+	cmd    *exec.Cmd
 	done   chan struct{}
 }
 
@@ -39,7 +40,7 @@ func (k Kubectl) MustStart(tb testing.TB, args ...string) *Running {
 		tb.Fatal(err)
 	}
 	r := &Running{
-		what: fmt.Sprintf("kubectl %q", args), cancel: cancel,
+		what: fmt.Sprintf("kubectl %q", args), cancel: cancel, cmd: cmd,
 		lines: make(chan string, 1024), done: make(chan struct{}),
 	}
 	cmd.Stderr = &r.stderr
@@ -55,7 +56,7 @@ func (k Kubectl) MustStart(tb testing.TB, args ...string) *Running {
 			r.lines <- scanner.Text()
 		}
 		close(r.lines)
-		_ = cmd.Wait() // its exit code is of no interest: most are killed
+		_ = cmd.Wait() // MustEnd tells how it ended
 	}()
 	tb.Cleanup(r.Stop)
 	return r
@@ -81,6 +82,27 @@ func (r *Running) Stop() {
 
 // Done is closed when it has ended and all its lines were read.
 func (r *Running) Done() <-chan struct{} { return r.done }
+
+// MustEnd waits for its end, and returns how it ended and what it printed that
+// MustLine has not read.
+func (r *Running) MustEnd(tb testing.TB) Result {
+	tb.Helper()
+	var out strings.Builder
+	timeout := time.After(lineTimeout)
+	for {
+		select {
+		case line, ok := <-r.lines:
+			if ok {
+				out.WriteString(line + "\n")
+				continue
+			}
+			<-r.done
+			return Result{Stdout: out.String(), Stderr: r.stderr.String(), ExitCode: r.cmd.ProcessState.ExitCode()}
+		case <-timeout:
+			tb.Fatalf("%s has not ended: %q, stderr %s", r.what, out.String(), r.stderr.String())
+		}
+	}
+}
 
 // MustLine reads standard output up to a line that holds text.
 func (r *Running) MustLine(tb testing.TB, text string) string {

@@ -10,7 +10,8 @@
 // carries the version and a digest of everything that shapes the build, so a
 // changed pin gives a new file and never a stale one.
 //
-// Older apiservers and an older kubectl are built for the long tests alone (OnlyNamed).
+// Older apiservers, an older kubectl and an aggregated API server are built for the
+// long tests alone (OnlyNamed).
 //
 // Each program has a file lock of its own: the first process to come builds, the
 // others wait and find the file. Programs that one go.mod pins are built by one

@@ -40,6 +40,9 @@ var (
 // Kubectl129 is an older kubectl.
 var Kubectl129 = Tool{Name: "kubectl-1.29", Package: "k8s.io/kubernetes/cmd/kubectl", Module: "k8s.io/kubernetes", Dir: "kubectl-1.29", StampVersion: true}
 
+// SampleAPIServer is Kubernetes' own example of an aggregated API server.
+var SampleAPIServer = Tool{Name: "sample-apiserver", Package: "k8s.io/sample-apiserver", Module: "k8s.io/sample-apiserver", Dir: "sample-apiserver"}
+
 // All lists every tool that the short tests and the Makefile need, the slow ones
 // first.
 func All() []Tool {
@@ -50,7 +53,7 @@ func All() []Tool {
 func Older() []Tool { return []Tool{KubeAPIServer129, KubeAPIServer128} }
 
 // OnlyNamed lists what is built only when it is named.
-func OnlyNamed() []Tool { return append(Older(), Kubectl129) }
+func OnlyNamed() []Tool { return append(Older(), Kubectl129, SampleAPIServer) }
 
 // Named returns the tool of that name.
 func Named(name string) (Tool, bool) {

@@ -40,7 +40,7 @@ func TestURL01BasePath(t *testing.T) {
 			cluster := name + "-" + protocol
 			px.MustServe(t, ns, cluster)
 			t.Run(cluster, func(t *testing.T) {
-				for _, rest := range []string{"/api/v1/pods?limit=1", "/api/v1/pods", "/", "", "?limit=1", "/?limit=1", "//api", "/api/", "/apis/a%2Fb?x=%2F&y"} {
+				for _, rest := range []string{"/api/v1/pods?limit=1", "/api/v1/pods", execPath, "/", "", "?limit=1", "/?limit=1", "//api", "/api/", "/apis/a%2Fb?x=%2F&y"} {
 					want := base.want + rest
 					if !strings.HasPrefix(rest, "/") {
 						want = base.want + "/" + rest

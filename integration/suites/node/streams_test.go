@@ -39,6 +39,11 @@ func testStreams(t *testing.T, n *node.Node) {
 	} {
 		t.Run(mode.name, func(t *testing.T) { streamtest.Run(t, n, mode.k, mode.user) })
 	}
+	for _, p := range streamtest.Protocols {
+		t.Run("terminal, "+p.Name, func(t *testing.T) {
+			streamtest.Terminal(t, p.With(px.Kubectl(t, tenant, "front", idp.Token(oidc.Alice, nil))))
+		})
+	}
 	t.Run("refused", func(t *testing.T) { testRefused(t, px, idp) })
 	t.Run("redirects", func(t *testing.T) { testRedirects(t, n, px, idp.Token(oidc.Alice, nil), token) })
 	t.Run("volume", func(t *testing.T) { testVolume(t, px, px.Kubectl(t, tenant, "front", idp.Token(oidc.Alice, nil))) })

@@ -2,10 +2,8 @@ package streamtest
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,11 +15,16 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/kube"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/node"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/realtools"
 )
 
 // Pod is the one the commands run on, in the namespace default. It echoes the
-// lines of its standard input and serves its own name by HTTP.
-const Pod = "streams"
+// lines of its standard input and serves its own name by HTTP. TerminalPod runs a
+// shell on a terminal.
+const (
+	Pod         = "streams"
+	TerminalPod = "terminal"
+)
 
 const (
 	httpPort = 8080
@@ -43,6 +46,15 @@ spec:
       mkdir /tmp/www && hostname >/tmp/www/name && httpd -p 8080 -h /tmp/www
       echo started
       while read -r line; do echo "got $line"; done
+`
+	terminalManifest = `
+apiVersion: v1
+kind: Pod
+metadata: {name: terminal}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: main, image: "busybox:test", imagePullPolicy: Never, stdin: true, tty: true, command: [sh]}
 `
 )
 
@@ -75,6 +87,13 @@ func Apply(t *testing.T, n *node.Node) {
 	n.Kubectl(t).MustRun(t, "wait", "--for=condition=Ready", "pod/"+Pod, "--timeout=90s")
 }
 
+// ApplyTerminal starts the pod of AttachTerminal.
+func ApplyTerminal(t *testing.T, n *node.Node) {
+	t.Helper()
+	n.MustApply(t, terminalManifest)
+	n.Kubectl(t).MustRun(t, "wait", "--for=condition=Ready", "pod/"+TerminalPod, "--timeout=90s")
+}
+
 // Run runs all commands as user, who is k's user to the apiserver. Apply comes
 // first.
 func Run(t *testing.T, n *node.Node, k kube.Kubectl, user string) {
@@ -82,8 +101,12 @@ func Run(t *testing.T, n *node.Node, k kube.Kubectl, user string) {
 		t.Run(p.Name, func(t *testing.T) {
 			k := p.With(k)
 			audit := func(t *testing.T, subresource string) {
+				verb := p.verb
+				if subresource == "portforward" && k.Tool == realtools.Kubectl129 {
+					verb = "create" // it forwards ports over SPDY alone
+				}
 				n.API.MustAudit(t, func(e *auditv1.Event) bool {
-					return e.ObjectRef != nil && e.ObjectRef.Subresource == subresource && e.Verb == p.verb &&
+					return e.ObjectRef != nil && e.ObjectRef.Subresource == subresource && e.Verb == verb &&
 						e.User.Username == user && e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusSwitchingProtocols
 				})
 			}
@@ -105,7 +128,7 @@ func testExec(t *testing.T, k kube.Kubectl) {
 	}
 	k.Stdin = nil
 	r = k.MustEnd(t, "exec", Pod, "--", "sh", "-c", "echo out; echo err >&2; exit 7")
-	if r.ExitCode != 7 || r.Stdout != "out\n" || !strings.HasPrefix(r.Stderr, "err\n") {
+	if r.ExitCode != 7 || r.Stdout != "out\n" || !strings.Contains(r.Stderr, "err\n") {
 		t.Errorf("got %+v, want exit code 7 and both outputs apart", r)
 	}
 }
@@ -137,22 +160,25 @@ func testCopy(t *testing.T, k kube.Kubectl) {
 
 func testForward(t *testing.T, k kube.Kubectl) {
 	address := k.MustForward(t, "pod/"+Pod, httpPort)
-	client := &http.Client{
-		Timeout: 30 * time.Second,
-		Transport: &http.Transport{DialContext: func(ctx context.Context, network, a string) (net.Conn, error) {
-			return k.Namespaces.DialContext(ctx, network, a)
-		}},
-	}
+	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DialContext: k.Namespaces.DialContext}}
 	defer client.CloseIdleConnections()
-	resp, err := client.Get("http://" + address + "/name")
+	if body, err := fetch(client, "http://"+address+"/name"); err != nil || string(body) != Pod+"\n" {
+		t.Errorf("got %q, %v", body, err)
+	}
+}
+
+// fetch reads one answer whole.
+func fetch(client *http.Client, url string) ([]byte, error) {
+	resp, err := client.Get(url)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil || string(body) != Pod+"\n" {
-		t.Errorf("got %q, %v", body, err)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("reading %s: %s", url, resp.Status)
 	}
+	return body, err
 }
 
 func testLogs(t *testing.T, k kube.Kubectl) {

@@ -5,7 +5,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -49,6 +54,77 @@ func Download(t *testing.T, k kube.Kubectl, size int64) {
 	if got, want := hex.EncodeToString(hash.Sum(nil)), digest(t, size); got != want {
 		t.Errorf("kubectl has printed %s, want %s", got, want)
 	}
+}
+
+// Echo sends size bytes through exec's standard input, and receives them at the
+// same time from its standard output.
+func Echo(t *testing.T, k kube.Kubectl, size int64) {
+	hash := sha256.New()
+	runVolume(t, k, volume(size), hash, "exec", "-i", Pod, "--", "cat")
+	if got, want := hex.EncodeToString(hash.Sum(nil)), digest(t, size); got != want {
+		t.Errorf("%s came back, want %s", got, want)
+	}
+}
+
+// Copy copies a file of that size to the pod and back.
+func Copy(t *testing.T, k kube.Kubectl, size int64) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := write(file, volume(size)); err != nil {
+		t.Fatal(err)
+	}
+	runVolume(t, k, nil, io.Discard, "cp", file, Pod+":/tmp/copied")
+	var out bytes.Buffer
+	runVolume(t, k, nil, &out, "exec", Pod, "--", "sha256sum", "/tmp/copied")
+	if got, want := out.String(), digest(t, size)+"  /tmp/copied\n"; got != want {
+		t.Errorf("the pod has %q, want %q", got, want)
+	}
+	runVolume(t, k, nil, io.Discard, "cp", Pod+":/tmp/copied", file+".back")
+	back, err := os.Open(file + ".back")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer back.Close()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, back); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := hex.EncodeToString(hash.Sum(nil)), digest(t, size); got != want {
+		t.Errorf("%s came back, want %s", got, want)
+	}
+}
+
+func write(file string, content io.Reader) error {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := io.Copy(f, content); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// Forward makes that many HTTP requests at the same time through one forwarded
+// port, each on a connection of its own and with an answer of size bytes.
+func Forward(t *testing.T, k kube.Kubectl, requests int, size int64) {
+	runVolume(t, k, nil, io.Discard, "exec", Pod, "--", "sh", "-c", fmt.Sprintf("yes '%s' | head -c %d >/tmp/www/part", line[:len(line)-1], size))
+	address := k.MustForward(t, "pod/"+Pod, httpPort)
+	client := &http.Client{Timeout: volumeTimeout, Transport: &http.Transport{DialContext: k.Namespaces.DialContext, DisableKeepAlives: true}}
+	want := digest(t, size)
+	start := time.Now()
+	var running sync.WaitGroup
+	for range requests {
+		running.Go(func() {
+			body, err := fetch(client, "http://"+address+"/part")
+			sum := sha256.Sum256(body)
+			if err != nil || hex.EncodeToString(sum[:]) != want {
+				t.Errorf("%d bytes came of %d: %v", len(body), size, err)
+			}
+		})
+	}
+	running.Wait()
+	t.Logf("%d requests took %s", requests, time.Since(start).Round(10*time.Millisecond))
 }
 
 func runVolume(t *testing.T, k kube.Kubectl, in io.Reader, out io.Writer, args ...string) {
