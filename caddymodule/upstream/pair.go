@@ -79,6 +79,7 @@ type Config struct {
 // either makes a new Pair, and no two clusters share one.
 type Pair struct {
 	plain, upgrade *http.Transport
+	turns          turns // of plain
 
 	open             atomic.Int64 // connections
 	openedSinceProbe atomic.Bool  // see OpenedSinceProbe
@@ -90,13 +91,7 @@ type Pair struct {
 func New(c Config) *Pair {
 	p := &Pair{}
 	dial := p.dialer(c)
-	p.plain = newTransport(c, func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if err == nil {
-			p.openedSinceProbe.Store(true)
-		}
-		return conn, err
-	})
+	p.plain = newTransport(c)
 	p.plain.Protocols.SetHTTP2(true)
 	p.plain.HTTP2 = &http.HTTP2Config{
 		SendPingTimeout:           http2ReadIdle,
@@ -104,22 +99,34 @@ func New(c Config) *Pair {
 		MaxReceiveBufferPerStream: http2StreamWindow,
 	}
 	p.plain.MaxIdleConnsPerHost = maxIdle
+	handshake := encrypted(p.plain.TLSClientConfig, dial, "h2", "http/1.1")
+	p.plain.DialTLSContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		conn, err := p.turns.dial(ctx, network, handshake)
+		if err != nil {
+			return nil, err
+		}
+		p.openedSinceProbe.Store(true)
+		return conn, nil
+	}
 
 	// Go's HTTP/2 would send Upgrade: SPDY/3.1 as a plain header and fail, so
 	// upgrades have a transport that does not offer h2 at all.
-	p.upgrade = newTransport(c, dial)
-	p.upgrade.DialTLSContext = dialHTTP1(p.upgrade.TLSClientConfig, dial)
+	p.upgrade = newTransport(c)
+	handshakeHTTP1 := encrypted(p.upgrade.TLSClientConfig, dial, "http/1.1")
+	p.upgrade.DialTLSContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return handshakeHTTP1(ctx, network)
+	}
 	return p
 }
 
-// dialHTTP1 is the TLS handshake of an upgrade. For a WebSocket net/http would
-// name no protocol at all in ALPN, by which a load balancer in front of an
-// apiserver may choose a backend, or refuse.
-func dialHTTP1(conf *tls.Config, dial Dialer) Dialer {
+// encrypted dials and does the TLS handshake. It always names the protocols in
+// ALPN: for a WebSocket net/http would name none at all, and a load balancer in
+// front of an apiserver may choose a backend by them, or refuse.
+func encrypted(conf *tls.Config, dial func(context.Context, string) (*countedConn, error), protocols ...string) func(context.Context, string) (*tls.Conn, error) {
 	conf = conf.Clone()
-	conf.NextProtos = []string{"http/1.1"}
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
+	conf.NextProtos = protocols
+	return func(ctx context.Context, network string) (*tls.Conn, error) {
+		conn, err := dial(ctx, network)
 		if err != nil {
 			return nil, err
 		}
@@ -134,15 +141,13 @@ func dialHTTP1(conf *tls.Config, dial Dialer) Dialer {
 	}
 }
 
-func newTransport(c Config, dial Dialer) *http.Transport {
+func newTransport(c Config) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Transport{
 		// Proxy stays nil: HTTPS_PROXY of the proxy's own process must not
 		// decide where a cluster's traffic goes.
-		DialContext:            dial,
 		TLSClientConfig:        tlsConfig(c),
-		TLSHandshakeTimeout:    tlsHandshakeTimeout,
 		DisableCompression:     true,
 		IdleConnTimeout:        idleTimeout,
 		ExpectContinueTimeout:  expectContinue,
@@ -265,10 +270,10 @@ func (p *Pair) sweep() {
 
 var errNoTarget = errors.New("dialing: no address, or no dialer")
 
-// dialer dials the target of c, whatever address it is given, and counts.
-func (p *Pair) dialer(c Config) Dialer {
+// dialer dials the target of c and counts.
+func (p *Pair) dialer(c Config) func(ctx context.Context, network string) (*countedConn, error) {
 	dial, address := c.Dial, c.Target.Address
-	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+	return func(ctx context.Context, network string) (*countedConn, error) {
 		if dial == nil || address == "" {
 			return nil, errNoTarget
 		}
@@ -291,11 +296,13 @@ type countedConn struct {
 	net.Conn
 	open   *atomic.Int64
 	closed atomic.Bool
+	turn   *turn // nil unless others wait for the first use
 }
 
 func (c *countedConn) Close() error {
 	if c.closed.CompareAndSwap(false, true) {
 		c.open.Add(-1)
+		c.turn.end(false)
 	}
 	return c.Conn.Close()
 }

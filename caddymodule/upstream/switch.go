@@ -49,7 +49,15 @@ type informed struct {
 	switched atomic.Bool
 	// continued says that a 100 came, where one is waited for.
 	continued atomic.Bool
+	// connected says that the request has got the connection that it asked for.
+	connected atomic.Bool
+	// The hooks of the request's own trace.
+	getConn func(string)
+	gotConn func(httptrace.GotConnInfo)
 }
+
+// informedKey is the key of the *informed itself.
+type informedKey struct{}
 
 // guard makes the context to send a request with.
 func guard(ctx context.Context) *informed {
@@ -60,17 +68,41 @@ func guard(ctx context.Context) *informed {
 	}
 	i := &informed{Context: ctx, trace: *trace}
 	i.trace.Got1xxResponse = i.got1xx
+	i.getConn, i.trace.GetConn = i.trace.GetConn, i.asks
+	i.gotConn, i.trace.GotConn = i.trace.GotConn, i.got
 	return i
 }
 
 // Value returns the changed trace where the context holds the original one, under
 // a key that only httptrace knows.
 func (i *informed) Value(key any) any {
+	if key == (informedKey{}) {
+		return i
+	}
 	value := i.Context.Value(key)
 	if _, ok := value.(*httptrace.ClientTrace); ok {
 		return &i.trace
 	}
 	return value
+}
+
+// asks notes that the request asks for a connection: its first, or another one
+// because the apiserver closed that (RELAY-5).
+func (i *informed) asks(address string) {
+	i.connected.Store(false)
+	if i.getConn != nil {
+		i.getConn(address)
+	}
+}
+
+func (i *informed) got(info httptrace.GotConnInfo) {
+	i.connected.Store(true)
+	if !info.Reused {
+		firstUse(info.Conn)
+	}
+	if i.gotConn != nil {
+		i.gotConn(info)
+	}
 }
 
 func (i *informed) got1xx(code int, header textproto.MIMEHeader) error {

@@ -1,0 +1,120 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// turnTimeout is longer than a connection takes that is opened and used.
+const turnTimeout = dialTimeout + tlsHandshakeTimeout + time.Second
+
+// turns lets one connection at a time be opened to an apiserver that speaks
+// HTTP/2 (RELAY-1).
+//
+// One connection serves a hundred requests or more, but net/http learns the
+// protocol only when it has dialed, so each request that finds no free stream
+// dials. Of the connections that hundreds of requests open at the same moment
+// nearly all are closed unused, after a TLS handshake each, which takes seconds.
+type turns struct {
+	// http1 says that the newest connection speaks HTTP/1.1, which carries one
+	// request at a time: then all may dial at once.
+	http1 atomic.Bool
+
+	mu      sync.Mutex
+	current *turn // nil while no connection is being opened
+}
+
+// turn lasts from a dial to the first use of its connection.
+type turn struct {
+	turns *turns
+	over  chan struct{} // closed at the end
+	// failed says that no connection was opened; it is written before over is closed.
+	failed bool
+	once   sync.Once
+}
+
+var errNotNeeded = errors.New("dialing: the request needs no connection any more")
+
+// take waits for a turn to dial for a request. It returns nil where there is no
+// turn to wait for, and errNotNeeded when the request got a connection that
+// another one opened, or when its client has left: net/http does not cancel a dial.
+//
+// When the opening of a connection fails, all that waited for it dial at once, so
+// that no request waits for the timeouts of others.
+func (t *turns) take(request *informed) (*turn, error) {
+	for !t.http1.Load() {
+		t.mu.Lock()
+		current := t.current
+		if current == nil {
+			t.current = &turn{turns: t, over: make(chan struct{})}
+			defer t.mu.Unlock()
+			return t.current, nil
+		}
+		t.mu.Unlock()
+		select {
+		case <-current.over:
+		case <-time.After(turnTimeout):
+			return nil, nil
+		}
+		if request != nil && (request.connected.Load() || request.Err() != nil) {
+			return nil, errNotNeeded
+		}
+		if current.failed {
+			break
+		}
+	}
+	return nil, nil
+}
+
+// end ends a turn, once.
+func (t *turn) end(failed bool) {
+	if t == nil {
+		return
+	}
+	t.once.Do(func() {
+		t.failed = failed
+		t.turns.mu.Lock()
+		t.turns.current = nil
+		t.turns.mu.Unlock()
+		close(t.over)
+	})
+}
+
+// dial opens a connection in turn for the request of ctx. The connection ends the
+// turn, by its first use or its end.
+func (t *turns) dial(ctx context.Context, network string, open func(context.Context, string) (*tls.Conn, error)) (*tls.Conn, error) {
+	request, _ := ctx.Value(informedKey{}).(*informed)
+	mine, err := t.take(request)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := open(ctx, network)
+	if err != nil {
+		mine.end(true)
+		return nil, err
+	}
+	http1 := conn.ConnectionState().NegotiatedProtocol != "h2"
+	t.http1.Store(http1)
+	if http1 {
+		mine.end(false)
+	} else if counted, ok := conn.NetConn().(*countedConn); ok {
+		counted.turn = mine
+	}
+	return conn, nil
+}
+
+// firstUse ends the turn of a connection that its first request has got.
+func firstUse(conn net.Conn) {
+	encrypted, ok := conn.(*tls.Conn)
+	if !ok {
+		return
+	}
+	if counted, ok := encrypted.NetConn().(*countedConn); ok {
+		counted.turn.end(false)
+	}
+}
