@@ -63,7 +63,8 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 }
 
 // Provision finds the app, makes Caddy's own 413 a Status (RELAY-6), follows
-// the connections of the server (STREAM-2) and gives it room for long headers.
+// the connections of the server (STREAM-2), gives it room for long headers and warns
+// of a timeout that ends streams.
 func (h *Handler) Provision(ctx caddy.Context) error {
 	app, err := findApp(ctx)
 	if err != nil {
@@ -89,6 +90,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		installErrorRoute(server, app.logger.Named("error"))
 		server.RegisterConnState(process.Connections.Observe)
 		raiseMaxHeader(server, app.logger)
+		warnOfWriteTimeout(server, app.logger)
 	}
 	return nil
 }

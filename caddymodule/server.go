@@ -3,6 +3,7 @@ package caddymodule
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -29,6 +30,15 @@ func raiseMaxHeader(server *caddyhttp.Server, logger *zap.Logger) {
 	case server.MaxHeaderBytes < wantedMaxHeader:
 		logger.Warn("max_header_size is under 64 KiB: tokens with many groups and long exec commands get an empty 431",
 			zap.Strings("listen", server.Listen), zap.Int("max_header_size", server.MaxHeaderBytes))
+	}
+}
+
+// warnOfWriteTimeout warns of a limit on the time of a whole answer. A watch and a
+// followed log are one answer each (RELAY-3).
+func warnOfWriteTimeout(server *caddyhttp.Server, logger *zap.Logger) {
+	if server.WriteTimeout > 0 {
+		logger.Warn("the timeout `write` ends every watch and every followed log after this time: leave it out, `write_idle` is enough",
+			zap.Strings("listen", server.Listen), zap.Duration("write", time.Duration(server.WriteTimeout)))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -24,6 +25,24 @@ func TestRaiseMaxHeader(t *testing.T) {
 		raiseMaxHeader(server, zap.New(core))
 		if server.MaxHeaderBytes != tc.want || logs.Len() != tc.warnings {
 			t.Errorf("%d becomes %d with %d warnings, want %d with %d", tc.given, server.MaxHeaderBytes, logs.Len(), tc.want, tc.warnings)
+		}
+	}
+}
+
+// RELAY-3: the one timeout that limits a whole answer is told.
+func TestWarnOfWriteTimeout(t *testing.T) {
+	for name, tc := range map[string]struct {
+		server   *caddyhttp.Server
+		warnings int
+	}{
+		"none":   {server: &caddyhttp.Server{}},
+		"others": {server: &caddyhttp.Server{ReadTimeout: 1, ReadHeaderTimeout: 1, ReadIdleTimeout: 1, WriteIdleTimeout: 1, IdleTimeout: 1}},
+		"write":  {server: &caddyhttp.Server{WriteTimeout: caddy.Duration(time.Hour)}, warnings: 1},
+	} {
+		core, logs := observer.New(zapcore.WarnLevel)
+		warnOfWriteTimeout(tc.server, zap.New(core))
+		if logs.Len() != tc.warnings {
+			t.Errorf("%s: %d warnings, want %d", name, logs.Len(), tc.warnings)
 		}
 	}
 }

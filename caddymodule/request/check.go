@@ -47,12 +47,16 @@ func checkMethod(q *Request, _ *Decision) *Refusal {
 	return nil
 }
 
+// checkEarlyData refuses what may be the replay of a request that an attacker has
+// recorded: a request before the end of the TLS handshake, here or at a load
+// balancer that ends TLS and says so with Early-Data. Any value of that header
+// means 1 (RFC 8470, section 5.1).
 func checkEarlyData(q *Request, _ *Decision) *Refusal {
 	switch q.r.Method {
 	case http.MethodGet, http.MethodHead:
 		return nil
 	}
-	if q.r.TLS != nil && !q.r.TLS.HandshakeComplete {
+	if q.r.TLS != nil && !q.r.TLS.HandshakeComplete || len(q.r.Header["Early-Data"]) > 0 {
 		return tooEarly
 	}
 	return nil

@@ -42,10 +42,17 @@ func TestChecks(t *testing.T) {
 		"early write": {r: with(get(pods), func(r *http.Request) {
 			r.Method, r.TLS = http.MethodPost, &tls.ConnectionState{}
 		}), code: 425, audit: "early_data"},
-		"early read": {r: with(get(pods), func(r *http.Request) { r.TLS = &tls.ConnectionState{} })},
-		"not synced": {r: get(pods), config: func(c *Config) { c.Clusters.(*someClusters).snapshot = nil }, code: 503, audit: "not_synced"},
-		"other form": {r: get("/CLUSTERS/team-a/prod/api"), code: 404, audit: "unknown_cluster"},
-		"unknown":    {r: get("/clusters/team-a/other/api"), code: 404, audit: "unknown_cluster"},
+		"early write at a load balancer": {r: with(get(pods), func(r *http.Request) {
+			r.Method, r.Header["Early-Data"] = http.MethodDelete, []string{"1"}
+		}), code: 425, audit: "early_data"},
+		"early write, malformed": {r: with(get(pods), func(r *http.Request) {
+			r.Method, r.Header["Early-Data"] = http.MethodPost, []string{"", "0"}
+		}), code: 425, audit: "early_data"},
+		"early read at a load balancer": {r: with(get(pods), func(r *http.Request) { r.Header["Early-Data"] = []string{"1"} })},
+		"early read":                    {r: with(get(pods), func(r *http.Request) { r.TLS = &tls.ConnectionState{} })},
+		"not synced":                    {r: get(pods), config: func(c *Config) { c.Clusters.(*someClusters).snapshot = nil }, code: 503, audit: "not_synced"},
+		"other form":                    {r: get("/CLUSTERS/team-a/prod/api"), code: 404, audit: "unknown_cluster"},
+		"unknown":                       {r: get("/clusters/team-a/other/api"), code: 404, audit: "unknown_cluster"},
 		"disabled": {r: get(pods), cluster: newCluster(t, v1.ModePassthrough, alice(), func(c *k8swatch.Cluster) {
 			c.Enabled = false
 		}), code: 404, audit: "unknown_cluster"},

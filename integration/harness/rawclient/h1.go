@@ -1,5 +1,5 @@
 // Package rawclient writes requests as bytes (HTTP/1.1) and as header fields
-// (HTTP/2) that no client library would send: doubled, misspelt, folded,
+// (HTTP/2, HTTP/3) that no client library would send: doubled, misspelt, folded,
 // forbidden ones.
 package rawclient
 

@@ -22,9 +22,10 @@ import (
 const (
 	h1 = "h1"
 	h2 = "h2"
+	h3 = "h3" // for a proxy that serves it (http3_test.go)
 )
 
-// call is one request in terms of both protocols.
+// call is one request in terms of every protocol.
 type call struct {
 	// method is GET when empty.
 	method string
@@ -33,7 +34,7 @@ type call struct {
 	// host is the proxy's own when empty.
 	host string
 	// lines are header lines, `Name: value`, spelled as they go to the wire on
-	// HTTP/1.1 and in lower case on HTTP/2.
+	// HTTP/1.1 and in lower case on HTTP/2 and HTTP/3.
 	lines []string
 	body  []byte
 }
@@ -72,7 +73,7 @@ func (c call) h1(px *proxy.Proxy) []byte {
 	return append(rawclient.Request(method, c.requestTarget(), host, lines...), c.body...)
 }
 
-// h2 is the request as header fields.
+// h2 is the request as header fields, of HTTP/2 and HTTP/3.
 func (c call) h2(px *proxy.Proxy) []rawclient.Field {
 	method, host := c.method, c.host
 	if method == "" {
@@ -92,8 +93,13 @@ func (c call) h2(px *proxy.Proxy) []rawclient.Field {
 // do sends a request on a connection of its own.
 func do(t *testing.T, px *proxy.Proxy, protocol string, c call) rawclient.Answer {
 	t.Helper()
-	if protocol == h2 {
+	switch protocol {
+	case h2:
 		conn := rawclient.MustDialH2(t, px.Host, px.CA.Pool())
+		defer conn.Close()
+		return conn.Do(t, c.h2(px), c.body)
+	case h3:
+		conn := rawclient.MustDialH3(t, px.Host, px.CA.Pool(), rawclient.H3Options{})
 		defer conn.Close()
 		return conn.Do(t, c.h2(px), c.body)
 	}
