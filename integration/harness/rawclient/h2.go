@@ -53,6 +53,7 @@ type H2 struct {
 	credit   int64 // what the server lets us send on the connection
 	initial  int64 // and on a new stream
 	maxFrame int
+	settings map[http2.SettingID]uint32
 	err      error // why the connection has ended
 }
 
@@ -70,7 +71,7 @@ func dialH2(ctx context.Context, addr, serverName string, roots *x509.CertPool, 
 		conn.Close()
 		return nil, errNotH2
 	}
-	c := &H2{conn: conn, framer: http2.NewFramer(conn, conn), streams: map[uint32]*Stream{}, nextID: 1, credit: 65535, initial: 65535, maxFrame: 16384}
+	c := &H2{conn: conn, framer: http2.NewFramer(conn, conn), streams: map[uint32]*Stream{}, nextID: 1, credit: 65535, initial: 65535, maxFrame: 16384, settings: map[http2.SettingID]uint32{}}
 	c.cond = sync.NewCond(&c.mu)
 	c.enc = hpack.NewEncoder(&c.encBuf)
 	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
@@ -114,6 +115,15 @@ func MustDialUnreadH2(tb testing.TB, addr string, roots *x509.CertPool) *H2 {
 	}
 	tb.Cleanup(c.Close)
 	return c
+}
+
+// Setting is what the server has announced of it so far, which is all once an
+// answer is there.
+func (c *H2) Setting(id http2.SettingID) (value uint32, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	value, ok = c.settings[id]
+	return value, ok
 }
 
 // Close closes the connection.

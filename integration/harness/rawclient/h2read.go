@@ -34,7 +34,7 @@ func (c *H2) handle(frame http2.Frame) {
 		if f.IsAck() {
 			return
 		}
-		c.settings(f)
+		c.learn(f)
 		c.write.Lock()
 		_ = c.framer.WriteSettingsAck()
 		c.write.Unlock()
@@ -85,10 +85,11 @@ func (c *H2) handle(frame http2.Frame) {
 	}
 }
 
-func (c *H2) settings(f *http2.SettingsFrame) {
+func (c *H2) learn(f *http2.SettingsFrame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = f.ForeachSetting(func(s http2.Setting) error {
+		c.settings[s.ID] = s.Val
 		switch s.ID {
 		case http2.SettingInitialWindowSize:
 			for _, stream := range c.streams {

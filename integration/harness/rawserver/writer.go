@@ -29,6 +29,7 @@ type Writer struct {
 	chunked  bool
 	close    bool
 	hijacked bool
+	trailers []Field
 	err      error
 }
 
@@ -98,6 +99,16 @@ func (w *Writer) Write(p []byte) bool {
 	return w.err == nil
 }
 
+// Trailers come after a body without a Content-Length.
+func (w *Writer) Trailers(fields ...Field) {
+	w.trailers = append(w.trailers, fields...)
+	if w.h2 != nil {
+		for _, f := range fields {
+			w.h2.Header().Add(http.TrailerPrefix+f.Name, f.Value)
+		}
+	}
+}
+
 // Flush sends what HTTP/2 holds back.
 func (w *Writer) Flush() {
 	if w.h2 != nil {
@@ -162,7 +173,11 @@ func (w *Writer) finish() error {
 		w.Respond(http.StatusOK, nil)
 	}
 	if w.chunked {
-		w.raw([]byte("0\r\n\r\n"))
+		end := []byte("0\r\n")
+		for _, f := range w.trailers {
+			end = fmt.Appendf(end, "%s: %s\r\n", f.Name, f.Value)
+		}
+		w.raw(append(end, "\r\n"...))
 	}
 	return w.err
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/net/http2"
+
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/proxy"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/rawclient"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/rawserver"
@@ -183,9 +185,19 @@ func TestRow1Methods(t *testing.T) {
 				rawclient.Field{Name: "sec-websocket-version", Value: "13"})...))
 		})
 	}
+	// RELAY-1: a server does not offer WebSocket over HTTP/2 (RFC 8441). It resets the
+	// stream of a client that tries all the same, and the connection goes on.
 	t.Run("extended CONNECT without the setting", func(t *testing.T) {
 		up.Reset()
-		s, err := rawclient.MustDialH2(t, shared.px.Host, shared.px.CA.Pool()).Open(append(rawclient.Fields("CONNECT", shared.px.Host, "/clusters/team-a/cluster-a/api"),
+		conn := rawclient.MustDialH2(t, shared.px.Host, shared.px.CA.Pool())
+		if a := conn.Do(t, call{cluster: fpH2, path: "/api"}.asAlice().h2(shared.px), nil); a.Code != http.StatusOK {
+			t.Fatalf("code %d", a.Code)
+		}
+		if value, ok := conn.Setting(http2.SettingEnableConnectProtocol); ok && value != 0 {
+			t.Errorf("SETTINGS_ENABLE_CONNECT_PROTOCOL is %d", value)
+		}
+		up.Reset()
+		s, err := conn.Open(append(rawclient.Fields("CONNECT", shared.px.Host, "/clusters/team-a/cluster-a/api"),
 			rawclient.Field{Name: ":protocol", Value: "websocket"}, authorization), true)
 		if err != nil {
 			t.Fatal(err)
@@ -194,6 +206,9 @@ func TestRow1Methods(t *testing.T) {
 			t.Errorf("code %d", code)
 		}
 		up.None(t)
+		if a := conn.Do(t, call{cluster: fpH2, path: "/api"}.asAlice().h2(shared.px), nil); a.Code != http.StatusOK {
+			t.Errorf("afterwards: code %d", a.Code)
+		}
 	})
 	t.Run("a method in lower case is another one", func(t *testing.T) {
 		w.protocol = h1
