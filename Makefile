@@ -130,7 +130,7 @@ test-long-race-lifecycle: tools
 	cd integration && CGO_ENABLED=1 PROXYAUTH_RACE=1 go test -race -count=1 -timeout 60m ./suites/lifecycle/...
 
 .PHONY: bench
-bench: build ## CPU time a request, against stock reverse_proxy in the same run
+bench: build ## CPU time a request and of exec sessions, memory of watches, against stock reverse_proxy in the same run
 	$(SUITES) -timeout 30m -run '^$$' -bench . -benchtime 1x ./suites/bench/...
 
 .PHONY: lint

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/oidc"
 )
 
 var (
@@ -36,7 +38,7 @@ func (f *fixture) compare(b *testing.B, protocol string) {
 	samples := map[*server][]sample{}
 	var loads []*load
 	for _, s := range servers {
-		l := newLoad(s, protocol, f.token)
+		l := newLoad(s, protocol, f.token(oidc.Alice))
 		defer l.close()
 		loads = append(loads, l)
 		l.measure(b, *perRound) // connections, caches, pools

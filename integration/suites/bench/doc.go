@@ -17,8 +17,16 @@
 //	bare-ratio       neither does
 //	audited-ratio    only the proxy does, against a Caddy that logs nothing
 //
+// Streams are measured beside stock reverse_proxy and beside the reverse proxy of
+// Go's own library, which runs in a third process: BenchmarkWatches is the memory of
+// 2,000 idle watches, BenchmarkSessions the CPU time of 100 sessions that echo short
+// messages, as an exec with a terminal does. ratio is against stock reverse_proxy,
+// go-ratio against the library's. On two cores a watch took 108 KiB here and in stock
+// reverse_proxy, 74 KiB in the library's (94, 92 and 59 KiB on HTTP/2), and a message
+// 23 µs of CPU in all three.
+//
 // To see where the time goes:
 //
-//	cd integration && go test -run '^$' -bench . -benchtime 1x ./suites/bench -args -profile /tmp/profiles
+//	cd integration && go test -run '^$' -bench Relay -benchtime 1x ./suites/bench -args -profile /tmp/profiles
 //	go tool pprof -top /tmp/profiles/h2-proxyauth.cpu.pprof
 package bench

@@ -37,11 +37,17 @@ type server struct {
 	url string
 }
 
-// fixture is the four processes and what they share.
+// fixture is the processes and what they share.
 type fixture struct {
 	// proxyauth and stock write a line for each request, the bare ones do not.
 	proxyauth, bareProxyauth, stock, bareStock *server
-	token                                      string
+	// stockHTTP1 relays upgrades: stock reverse_proxy sends them on HTTP/2 otherwise,
+	// where they fail (STR-02).
+	stockHTTP1 *server
+	// plain is the reverse proxy of Go's own library, in a process of its own.
+	plain *plainProxy
+	// token makes a token of a user.
+	token func(user string) string
 }
 
 func (f *fixture) servers() []*server {
@@ -54,11 +60,19 @@ func newFixture(b *testing.B) *fixture {
 	certificate := pki.Must(clientCA.Client("front-proxy-a"))
 	upstream := startUpstream(b, serverCA, clientCA)
 	idp := oidc.Start(b, oidc.Options{})
+	dir := b.TempDir()
+	certFile, keyFile, err := certificate.WriteFiles(dir, "client")
+	if err != nil {
+		b.Fatal(err)
+	}
+	caFile := writeFile(b, dir, "upstream-ca.crt", serverCA.PEM)
 
 	cluster := proxy.FrontProxyCluster(namespace, name, upstream, serverCA, prefix, proxy.Authenticator(idp))
 	manifests := map[string]string{"bench.yaml": proxy.Manifests(cluster,
 		proxy.FrontProxySecret(namespace, name, upstream, certificate))}
-	f := &fixture{token: idp.Token(oidc.Alice, map[string]any{"exp": time.Now().Add(time.Hour).Unix()})}
+	f := &fixture{token: func(user string) string {
+		return idp.Token(oidc.Alice, map[string]any{"preferred_username": user, "sub": user, "exp": time.Now().Add(time.Hour).Unix()})
+	}}
 
 	start := func(name, path string, o proxy.Options) *server {
 		p := proxy.Start(b, o)
@@ -71,16 +85,16 @@ func newFixture(b *testing.B) *fixture {
 		s.MustServe(b, namespace, name)
 	}
 
-	dir := b.TempDir()
-	certFile, keyFile, err := certificate.WriteFiles(dir, "client")
-	if err != nil {
-		b.Fatal(err)
-	}
 	stock := strings.NewReplacer(
 		"%{upstream}", upstream, "%{client_cert}", certFile, "%{client_key}", keyFile,
-		"%{upstream_ca}", writeFile(b, dir, "upstream-ca.crt", serverCA.PEM))
-	f.stock = start("stock", "", proxy.Options{Caddyfile: stock.Replace(strings.ReplaceAll(stockCaddyfile, "%{logging}", "log"))})
-	f.bareStock = start("stock-bare", "", proxy.Options{Caddyfile: stock.Replace(strings.ReplaceAll(stockCaddyfile, "%{logging}", ""))})
+		"%{upstream_ca}", caFile)
+	startStock := func(name, logging, versions string) *server {
+		file := strings.NewReplacer("%{logging}", logging, "%{versions}", versions).Replace(stockCaddyfile)
+		return start(name, "", proxy.Options{Caddyfile: stock.Replace(file)})
+	}
+	f.stock, f.bareStock = startStock("stock", "log", ""), startStock("stock-bare", "", "")
+	f.stockHTTP1 = startStock("stock", "log", "versions 1.1")
+	f.plain = startReverseProxy(b, plainConfig{Upstream: upstream, UpstreamCA: caFile, Certificate: certFile, Key: keyFile})
 	return f
 }
 
@@ -117,6 +131,7 @@ https://127.0.0.1:%{port} {
 			tls_trust_pool file %{upstream_ca}
 			tls_client_auth %{client_cert} %{client_key}
 			compression off
+			%{versions}
 			keepalive_idle_conns_per_host 512
 		}
 	}
@@ -137,7 +152,17 @@ func startUpstream(b *testing.B, serverCA, clientCA *pki.CA) string {
 			http.Error(w, "no client certificate", http.StatusUnauthorized)
 			return
 		}
+		if r.Header.Get("Upgrade") != "" {
+			echo(w)
+			return
+		}
 		h := w.Header()
+		if r.URL.Query().Get("watch") != "" {
+			h["Content-Type"] = []string{"application/json"}
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return
+		}
 		h["Content-Type"], h["Content-Length"] = []string{"application/json"}, []string{length}
 		h["Cache-Control"], h["Audit-Id"] = []string{"no-cache, private"}, []string{"3b0a5c1e-52f7-4c0f-8d8e-5a0a0a3f5b11"}
 		_, _ = w.Write(answer)
@@ -154,6 +179,18 @@ func startUpstream(b *testing.B, serverCA, clientCA *pki.CA) string {
 	s.StartTLS()
 	b.Cleanup(s.Close)
 	return s.URL
+}
+
+// echo answers an upgrade and sends back what comes.
+func echo(w http.ResponseWriter) {
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusHTTPVersionNotSupported)
+		return
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+	_, _ = io.Copy(conn, buffered)
 }
 
 // review answers the trust probe.
