@@ -40,30 +40,33 @@ func (b *Backlog) look() {
 // look is Backlog.look for the callers of one namespace. It returns when to look
 // again.
 func (t *tenant) look(now time.Time) time.Duration {
-	var held []unread
+	cuts := cuts{left: maxTenantActive}
 	total, stuck, next := 0, 0, sweepQuiet
 	for _, c := range t.callers {
 		if u := c.look(now); len(u.answers) > 0 {
-			held = append(held, u)
+			cuts.held = append(cuts.held, u)
 			total += len(u.answers)
 			stuck += u.stuck
 		}
 	}
 	t.count(now)
-	excess := max(0, stuck-maxTenantActive)
-	wants := slices.Repeat([]want{{0, math.MaxInt}}, excess)
-	wants = append(wants, slices.Repeat([]want{{fewActive, fewActive}}, max(0, total-maxTenantActive-excess))...)
+	// Of what is too much, answers that make no progress go first, down to the last one
+	// of a caller. Only then do answers go that are read slowly, and each caller keeps
+	// a few.
+	tooStuck := max(0, stuck-maxTenantActive)
+	cuts.cut(tooStuck, 0, math.MaxInt)
+	cuts.cut(total-tooStuck-maxTenantActive, fewActive, fewActive)
 	for name, c := range t.callers {
 		c.grant()
 		if t.full {
-			wants = append(wants, slices.Repeat([]want{{0, max(fewActive, c.active)}}, len(c.waiting))...)
+			// An answer that is read goes only if its caller has more than who waits.
+			cuts.cut(len(c.waiting), 0, max(fewActive, c.active))
 		}
 		next = min(next, c.next())
 		if len(c.open) == 0 && len(c.waiting) == 0 {
 			delete(t.callers, name)
 		}
 	}
-	cutLargest(held, wants[:min(len(wants), maxTenantActive)])
 	if t.full {
 		next = sweepContended
 	}
@@ -95,9 +98,13 @@ func (c *caller) look(now time.Time) unread {
 	slices.SortFunc(slow, func(a, b *Entry) int { return cmp.Compare(a.admitted, b.admitted) })
 	u.stuck = len(u.answers)
 	u.answers = append(u.answers, slow...)
+	// Answers beyond the places are cut, and for each request that waits one more that
+	// makes no progress.
 	excess := max(0, c.places-maxPlaces)
-	for _, a := range u.answers[:min(max(excess, min(excess+len(c.waiting), u.stuck)), len(u.answers))] {
-		a.end()
+	for i, a := range u.answers {
+		if i < excess || i < u.stuck && i < excess+len(c.waiting) {
+			a.end()
+		}
 	}
 	return u
 }
@@ -121,26 +128,30 @@ type unread struct {
 	stuck   int
 }
 
-// want is an answer too many: what a caller must have more of to lose one that
-// makes no progress, and one that is read slowly.
-type want struct{ stuck, slow int }
+// cuts is what may be cut in a namespace.
+type cuts struct {
+	held []unread
+	// left is how many more answers may be cut in this look, which holds the lock.
+	left int
+}
 
-// cutLargest cuts an answer for each want, of the caller who has most of them, so
-// that one who has few loses none to the crowd of another.
-func cutLargest(held []unread, wants []want) {
-	for _, w := range wants {
+// cut cuts n answers, each of the caller who has most of them, so that one who has few
+// loses none to the crowd of another. A caller keeps so many when the next one to go
+// makes no progress, and so many when it is read slowly.
+func (c *cuts) cut(n, keepsStuck, keepsSlow int) {
+	for ; n > 0 && c.left > 0; n, c.left = n-1, c.left-1 {
 		var most *unread
-		for i := range held {
-			u, least := &held[i], w.slow
+		for i := range c.held {
+			u, keeps := &c.held[i], keepsSlow
 			if u.stuck > 0 {
-				least = w.stuck
+				keeps = keepsStuck
 			}
-			if len(u.answers) > least && (most == nil || len(u.answers) > len(most.answers)) {
+			if len(u.answers) > keeps && (most == nil || len(u.answers) > len(most.answers)) {
 				most = u
 			}
 		}
 		if most == nil {
-			continue
+			return
 		}
 		most.answers[0].end()
 		most.answers, most.stuck = most.answers[1:], max(0, most.stuck-1)

@@ -3,7 +3,6 @@ package access
 import (
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -186,22 +185,24 @@ func TestBacklogBoundsCallersWithOne(t *testing.T) {
 }
 
 // What is too much is taken of the caller who has most.
-func TestCutLargest(t *testing.T) {
+func TestCutsLargest(t *testing.T) {
 	const never = math.MaxInt
 	for name, tt := range map[string]struct {
 		stuck, slow []int // by caller
-		wants       []want
+		n           int
+		keepsStuck  int
+		keepsSlow   int
 		left        []int
 	}{
-		"the largest first":            {[]int{1, 9, 5}, nil, slices.Repeat([]want{{0, never}}, 6), []int{1, 4, 4}},
-		"no slow one of few":           {[]int{0, 0}, []int{4, 6}, slices.Repeat([]want{{4, 4}}, 5), []int{4, 4}},
-		"no slow one of the same size": {[]int{0, 0}, []int{9, 8}, []want{{0, 8}, {0, 8}}, []int{8, 8}},
-		"a stuck one of few":           {[]int{1, 0}, []int{0, 4}, []want{{0, 4}, {0, 4}}, []int{0, 4}},
-		"a stuck one before slow ones": {[]int{1}, []int{9}, []want{{0, never}, {0, never}}, []int{9}},
+		"the largest first":            {[]int{1, 9, 5}, nil, 6, 0, never, []int{1, 4, 4}},
+		"no slow one of few":           {[]int{0, 0}, []int{4, 6}, 5, 4, 4, []int{4, 4}},
+		"no slow one of the same size": {[]int{0, 0}, []int{9, 8}, 2, 0, 8, []int{8, 8}},
+		"a stuck one of few":           {[]int{1, 0}, []int{0, 4}, 2, 0, 4, []int{0, 4}},
+		"a stuck one before slow ones": {[]int{1}, []int{9}, 2, 0, never, []int{9}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := make([]int, len(tt.stuck))
-			var held []unread
+			c := cuts{left: maxTenantActive}
 			for i, n := range tt.stuck {
 				u := unread{stuck: n}
 				got[i] = n
@@ -211,9 +212,9 @@ func TestCutLargest(t *testing.T) {
 				for range got[i] {
 					u.answers = append(u.answers, &Entry{cut: func() { got[i]-- }})
 				}
-				held = append(held, u)
+				c.held = append(c.held, u)
 			}
-			cutLargest(held, tt.wants)
+			c.cut(tt.n, tt.keepsStuck, tt.keepsSlow)
 			if diff := cmp.Diff(tt.left, got); diff != "" {
 				t.Errorf("left (-want +got):\n%s", diff)
 			}

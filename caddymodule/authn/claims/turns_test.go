@@ -287,28 +287,32 @@ func TestTokensThatWaitAreBounded(t *testing.T) {
 	})
 }
 
-// A cluster has no more turns after a pause than without one.
+// AUTH-17: a cluster with dear evaluations has no more turns after a pause than without
+// one, be it in a namespace of its own or in that of the cluster which waits.
 func TestPauseSavesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := newTurns(2)
-		busy, idle := all.ForCluster("busy"), all.ForCluster("idle")
-		for range 100 {
-			done, err := takeWithin(t, busy)
-			if err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Millisecond)
-			done()
-		}
-		done, err := takeWithin(t, idle)
-		if err != nil {
-			t.Fatal(err)
-		}
-		done()
-		if idle.author.used < 99*time.Millisecond {
-			t.Errorf("a cluster that comes anew counts as having used %v", idle.used)
-		}
-	})
+	for _, namespace := range []string{"busy", "returned"} {
+		t.Run(namespace, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := newTurns(2)
+				busy, returned := all.ForCluster("busy"), all.ForCluster(namespace)
+				evaluate(t, returned, evaluationLimit)
+				for range 100 {
+					evaluate(t, busy, evaluationLimit)
+				}
+				var tokens sync.WaitGroup
+				for range 100 {
+					tokens.Go(func() { evaluate(t, returned, evaluationLimit) })
+				}
+				synctest.Wait()
+				for i := range 5 {
+					if waited := evaluate(t, busy, evaluationLimit); waited > 2*evaluationLimit {
+						t.Errorf("token %d waited for %v", i, waited)
+					}
+				}
+				tokens.Wait()
+			})
+		})
+	}
 }
 
 // A token whose turn does not come is not judged: that is no 401.
