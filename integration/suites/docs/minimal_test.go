@@ -1,8 +1,6 @@
 package docs
 
 import (
-	"bufio"
-	"context"
 	"io"
 	"net/http"
 	"net/url"
@@ -154,24 +152,9 @@ func TestKubectlProxy(t *testing.T) {
 		"asked for /api/v1/pods":        {"proxy", "--port", "0", "--append-server-path"},
 		"the proxy has no such cluster": {"proxy", "--port", "0"},
 	} {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		cmd, err := px.Kubectl(t, "team-a", "prod", "token").Command(ctx, args...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		line, err := bufio.NewReader(out).ReadString('\n')
-		address, found := strings.CutPrefix(strings.TrimSpace(line), "Starting to serve on ")
-		if err != nil || !found {
-			t.Fatalf("kubectl %q says %q, error %v", args, line, err)
-		}
+		kubectl := px.Kubectl(t, "team-a", "prod", "token").MustStart(t, args...)
+		const serving = "Starting to serve on "
+		address := strings.TrimPrefix(kubectl.MustLine(t, serving), serving)
 		res, err := http.Get("http://" + address + "/api/v1/pods")
 		if err != nil {
 			t.Fatal(err)
@@ -181,7 +164,6 @@ func TestKubectlProxy(t *testing.T) {
 		if err != nil || !strings.Contains(string(body), want) {
 			t.Errorf("kubectl %q: %q, error %v, want %q", args, body, err, want)
 		}
-		cancel()
-		_ = cmd.Wait() // it was killed
+		kubectl.Stop()
 	}
 }

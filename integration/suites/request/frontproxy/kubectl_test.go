@@ -1,14 +1,11 @@
 package frontproxy
 
 import (
-	"bufio"
-	"context"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -50,7 +47,7 @@ func TestID1KubectlUnderRBAC(t *testing.T) {
 		k.Stdin = []byte(strings.ReplaceAll(settings, "COLOUR", colour))
 		return k
 	}
-	watch := startWatch(t, alice, "get", "configmaps", "-n", "shop", "-w", "--output-watch-events")
+	watch := alice.MustStart(t, "get", "configmaps", "-n", "shop", "-w", "--output-watch-events")
 
 	t.Run("allowed", func(t *testing.T) {
 		alice.MustRun(t, "create", "configmap", "made", "-n", "shop", "--from-literal=a=1")
@@ -64,7 +61,9 @@ func TestID1KubectlUnderRBAC(t *testing.T) {
 		if got := elodie.MustRun(t, "get", "configmaps", "-n", "office").Stderr; !strings.Contains(got, "No resources found") {
 			t.Errorf("a group's view: %q", got)
 		}
-		watch.want(t, "ADDED made", "ADDED settings", "MODIFIED settings", "DELETED made")
+		for _, event := range []string{"ADDED      made", "ADDED      settings", "MODIFIED   settings", "DELETED    made"} {
+			watch.MustLine(t, event)
+		}
 	})
 	forbidden := []struct {
 		name string
@@ -110,61 +109,6 @@ func TestID1KubectlUnderRBAC(t *testing.T) {
 			t.Errorf("requests under another name: %+v", strange[0])
 		}
 	})
-}
-
-// watcher follows the lines of a kubectl that runs on.
-type watcher struct{ lines chan string }
-
-func startWatch(t *testing.T, k kube.Kubectl, args ...string) *watcher {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	cmd, err := k.Command(ctx, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	w := &watcher{lines: make(chan string, 100)}
-	go func() {
-		for s := bufio.NewScanner(out); s.Scan(); {
-			w.lines <- s.Text()
-		}
-		close(w.lines)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		_ = cmd.Wait()
-	})
-	return w
-}
-
-// want waits for these lines in this order, with others between them.
-func (w *watcher) want(t *testing.T, wanted ...string) {
-	t.Helper()
-	timeout := time.After(30 * time.Second)
-	var seen []string
-	for _, want := range wanted {
-		for {
-			select {
-			case line, ok := <-w.lines:
-				if !ok {
-					t.Fatalf("the watch ended before %q; it gave %q", want, seen)
-				}
-				seen = append(seen, line)
-				if fields := strings.Fields(line); len(fields) > 1 && fields[0]+" "+fields[1] == want {
-					goto next
-				}
-			case <-timeout:
-				t.Fatalf("the watch gave no %q; it gave %q", want, seen)
-			}
-		}
-	next:
-	}
 }
 
 // HDR-08, ID-5: the apiserver's audit log shows where the client came from as
