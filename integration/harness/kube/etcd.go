@@ -93,7 +93,7 @@ func startEtcd(ctx context.Context, binary, dir string, ns *process.Namespaces) 
 			// Nothing here must survive a crash of the machine.
 			"--unsafe-no-fsync", "--log-level=warn",
 		},
-		Env:        cleanEnv(dir),
+		Env:        append(cleanEnv(dir), thriftyServer...),
 		Dir:        dir,
 		LogFile:    filepath.Join(dir, "log"),
 		Namespaces: ns,

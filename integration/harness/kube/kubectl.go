@@ -71,7 +71,7 @@ func (k Kubectl) Command(ctx context.Context, args ...string) (*exec.Cmd, error)
 		return nil, fmt.Errorf("making the home of kubectl: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, binary, args...)
-	cmd.Env = append(append(cleanEnv(k.Home), "KUBECONFIG="+k.Kubeconfig), k.Env...)
+	cmd.Env = append(append(append(cleanEnv(k.Home), process.ThriftyCommand()...), "KUBECONFIG="+k.Kubeconfig), k.Env...)
 	cmd.Dir = k.Home
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGKILL) }
 	return cmd, nil

@@ -98,7 +98,7 @@ func (n *Node) Helm(tb testing.TB, args ...string) kube.Result {
 	ctx, cancel := context.WithTimeout(tb.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, realtools.Need(tb, realtools.Helm), args...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "KUBECONFIG=" + n.API.Kubeconfig}
+	cmd.Env = append(process.ThriftyCommand(), "PATH="+os.Getenv("PATH"), "HOME="+home, "KUBECONFIG="+n.API.Kubeconfig)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := n.Run(cmd); err != nil && cmd.ProcessState == nil {

@@ -249,7 +249,7 @@ type Result struct {
 // Command runs another command of the program, e.g. proxyauth status.
 func (p *Proxy) Command(ctx context.Context, args ...string) (Result, error) {
 	cmd := exec.CommandContext(ctx, p.binary, args...)
-	cmd.Env, cmd.Dir = p.env(), p.dir
+	cmd.Env, cmd.Dir = append(process.ThriftyCommand(), p.env()...), p.dir
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := p.options.Namespaces.Do(cmd.Run)

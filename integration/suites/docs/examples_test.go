@@ -16,6 +16,7 @@ import (
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/kube"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/pki"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/process"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/proxy"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/realtools"
 )
@@ -61,7 +62,7 @@ func (h host) caddy(t *testing.T, command, text string) (stdout, stderr string, 
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, command, "--config", file, "--adapter", "caddyfile")
 	cmd.Dir = h.dir
-	cmd.Env = []string{"HOME=" + h.dir, "XDG_DATA_HOME=" + h.dir, "XDG_CONFIG_HOME=" + h.dir}
+	cmd.Env = append(process.ThriftyCommand(), "HOME="+h.dir, "XDG_DATA_HOME="+h.dir, "XDG_CONFIG_HOME="+h.dir)
 	var out, messages bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &messages
 	err = cmd.Run()

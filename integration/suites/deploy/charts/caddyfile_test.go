@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/kube"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/process"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/proxy"
 )
 
@@ -49,7 +50,7 @@ func caddy(t *testing.T, command string, files map[string]string) (stdout []byte
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = dir
-	cmd.Env = []string{"HOME=" + dir, "XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir, "KUBECONFIG=" + kubeconfig, "POD_NAMESPACE=" + namespace, "POD_NAME=proxy-0"}
+	cmd.Env = append(process.ThriftyCommand(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir, "KUBECONFIG="+kubeconfig, "POD_NAMESPACE="+namespace, "POD_NAME=proxy-0")
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if err := cmd.Run(); err != nil {

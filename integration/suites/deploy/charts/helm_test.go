@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	yamlvalues "sigs.k8s.io/yaml"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/process"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/realtools"
 )
 
@@ -55,7 +56,7 @@ func (h helm) run(t *testing.T, args ...string) (stdout, stderr string, code int
 	defer cancel()
 	cmd := exec.CommandContext(ctx, h.binary, args...)
 	cmd.Dir = h.home
-	cmd.Env = []string{"HOME=" + h.home, "KUBECONFIG=" + h.kubeconfig}
+	cmd.Env = append(process.ThriftyCommand(), "HOME="+h.home, "KUBECONFIG="+h.kubeconfig)
 	var out, messages bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &messages
 	err := cmd.Run()
