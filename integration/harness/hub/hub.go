@@ -9,14 +9,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/kube"
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/process"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/proxy"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/realtools"
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
@@ -62,17 +64,19 @@ func New(tb testing.TB, o kube.Options) *Hub {
 	h := &Hub{APIServer: kube.Start(tb, o)}
 	h.Admin = h.Kubectl(tb, "")
 	for _, namespace := range append([]string{Namespace}, Tenants...) {
-		h.Admin.MustRun(tb, "create", "namespace", namespace)
+		h.Apply(tb, &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 	}
 	return h
 }
+
+// As is the hub as the user of a kubectl has it: Admin is that kubectl, and what the
+// methods do is done by that user.
+func (h *Hub) As(user kube.Kubectl) *Hub { return &Hub{APIServer: h.APIServer, Admin: user} }
 
 // InstallCRD installs a CRD of ProxyKubeApi and waits until it is served.
 func (h *Hub) InstallCRD(tb testing.TB, crd string) {
 	tb.Helper()
 	h.ApplyText(tb, crd)
-	h.Admin.MustEstablish(tb, v1.Resource+"."+v1.GroupName)
-	// An established CRD is served a moment later.
 	h.Eventually(tb, "the CRD is served", func() bool {
 		code, _ := h.request(tb, http.MethodGet, ClustersPath, "", nil)
 		return code == http.StatusOK
@@ -103,7 +107,7 @@ func template(tb testing.TB, chart string, only []string, values ...string) stri
 		args = append(args, "--set", value)
 	}
 	cmd := exec.CommandContext(tb.Context(), realtools.Need(tb, realtools.Helm), args...)
-	cmd.Env = []string{"HOME=" + tb.TempDir()}
+	cmd.Env = append(process.ThriftyCommand(), "HOME="+tb.TempDir())
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
@@ -122,9 +126,14 @@ func Render(tb testing.TB, file string, values ...string) string {
 // the proxy's namespace, and returns its path.
 func (h *Hub) AccountKubeconfig(tb testing.TB, account string) string {
 	tb.Helper()
-	token := strings.TrimSpace(h.Admin.MustRun(tb, "create", "token", account, "-n", Namespace, "--duration=8h").Stdout)
+	var request authenticationv1.TokenRequest
+	path := objectPath(Namespace, "serviceaccounts", account) + "/token"
+	answer := h.must(tb, http.MethodPost, path, "application/json", []byte(`{"spec":{"expirationSeconds":28800}}`))
+	if err := json.Unmarshal(answer, &request); err != nil {
+		tb.Fatalf("POST %s: %v", path, err)
+	}
 	file := filepath.Join(tb.TempDir(), "kubeconfig")
-	if err := kube.WriteKubeconfig(file, kube.Access{Server: h.URL, CA: h.PKI.ServerCA.PEM, Token: token}); err != nil {
+	if err := kube.WriteKubeconfig(file, kube.Access{Server: h.URL, CA: h.PKI.ServerCA.PEM, Token: request.Status.Token}); err != nil {
 		tb.Fatal(err)
 	}
 	return file
@@ -139,9 +148,7 @@ func (h *Hub) Apply(tb testing.TB, objects ...any) {
 // ApplyText is Apply of manifests.
 func (h *Hub) ApplyText(tb testing.TB, manifests string) {
 	tb.Helper()
-	k := h.Admin
-	k.Stdin = []byte(manifests)
-	k.MustRun(tb, "apply", "--server-side", "--force-conflicts", "-f", "-")
+	h.Admin.MustApply(tb, manifests)
 }
 
 // Cluster is a ProxyKubeApi as the hub has it.

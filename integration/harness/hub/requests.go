@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/rest"
-
 	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
@@ -22,17 +20,18 @@ import (
 type onceClient struct {
 	once   sync.Once
 	client *http.Client
+	server string
 	err    error
 }
 
-// request sends an administrator's request and returns its code and body.
+// request sends a request of Admin and returns its code and body.
 func (h *Hub) request(tb testing.TB, method, path, contentType string, body []byte) (int, []byte) {
 	tb.Helper()
-	h.client.once.Do(func() { h.client.client, h.client.err = rest.HTTPClientFor(h.AdminConfig()) })
+	h.client.once.Do(func() { h.client.client, h.client.server, h.client.err = h.Admin.Client() })
 	if h.client.err != nil {
 		tb.Fatal(h.client.err)
 	}
-	req, err := http.NewRequestWithContext(tb.Context(), method, h.URL+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(tb.Context(), method, h.client.server+path, bytes.NewReader(body))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -67,6 +66,16 @@ func (h *Hub) Get(tb testing.TB, path string, into any) {
 	if err := json.Unmarshal(h.must(tb, http.MethodGet, path, "", nil), into); err != nil {
 		tb.Fatalf("GET %s: %v", path, err)
 	}
+}
+
+// Find is Get for an object that may be missing, which it reports.
+func (h *Hub) Find(tb testing.TB, path string, into any) bool {
+	tb.Helper()
+	if code, _ := h.request(tb, http.MethodGet, path, "", nil); code == http.StatusNotFound {
+		return false
+	}
+	h.Get(tb, path, into)
+	return true
 }
 
 // Patch is a merge patch of an object.

@@ -209,15 +209,8 @@ func (r *replica) ready(t *testing.T) int {
 // lease is the Lease of the election; ok is false when there is none.
 func (w *world) lease(t *testing.T) (l *coordinationv1.Lease, ok bool) {
 	t.Helper()
-	out := w.Admin.MustRun(t, "get", "lease", "-n", hub.Namespace, "--ignore-not-found", "-o", "json", lease).Stdout
-	if strings.TrimSpace(out) == "" {
-		return nil, false
-	}
 	l = new(coordinationv1.Lease)
-	if err := json.Unmarshal([]byte(out), l); err != nil {
-		t.Fatal(err)
-	}
-	return l, true
+	return l, w.Find(t, "/apis/coordination.k8s.io/v1/namespaces/"+hub.Namespace+"/leases/"+lease, l)
 }
 
 // holder is the pod that holds the Lease, empty for none.

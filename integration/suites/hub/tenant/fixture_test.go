@@ -44,8 +44,10 @@ const quick = "upstream_client_ttl 1s\nprobe_interval 2s"
 type world struct {
 	*testing.T
 	hub *hub.Hub
-	// tenant is the attacker's kubectl. All that is done in mine is done by it.
+	// tenant is the attacker's kubectl, own the hub as the attacker. All that is done
+	// in mine is done by these.
 	tenant kube.Kubectl
+	own    *hub.Hub
 	etcd   *kube.Etcd
 	idp    *oidc.Provider
 	px     *proxy.Proxy
@@ -57,7 +59,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{T: t, idp: oidc.Start(t, oidc.Options{}), etcd: kube.StartSharedEtcd(t)}
 	w.hub = hub.Start(t, kube.Options{Etcd: w.etcd})
-	w.tenant = w.hub.User(t, attacker, mine)
+	w.addTenant(t)
 	w.token = w.idp.Token(oidc.Alice, nil)
 	w.px = proxy.Start(t, proxy.Options{Hub: w.hub.Kubeconfig, Settings: quick})
 	w.steady = rawserver.Start(t, rawserver.Options{})
@@ -65,6 +67,12 @@ func newWorld(t *testing.T) *world {
 	w.apply(w.cluster(theirs, "steady", w.steady))
 	w.answers(theirs, "steady", http.StatusCreated, "")
 	return w
+}
+
+// addTenant makes the attacker a user of the hub.
+func (w *world) addTenant(t *testing.T) {
+	w.tenant = w.hub.User(t, attacker, mine)
+	w.own = w.hub.As(w.tenant)
 }
 
 // sub is the world for a subtest.
@@ -87,13 +95,11 @@ func (w *world) apply(objects ...any) {
 		}
 	}
 	for _, part := range []struct {
-		by      kube.Kubectl
+		by      *hub.Hub
 		objects []any
-	}{{w.hub.Admin, others}, {w.tenant, own}} {
+	}{{w.hub, others}, {w.own, own}} {
 		if len(part.objects) > 0 {
-			k := part.by
-			k.Stdin = []byte(proxy.Manifests(part.objects...))
-			k.MustRun(w, "apply", "--server-side", "--force-conflicts", "-f", "-")
+			part.by.Apply(w, part.objects...)
 		}
 	}
 }
@@ -101,12 +107,12 @@ func (w *world) apply(objects ...any) {
 // patch and remove are merge patches and deletions by the attacker.
 func (w *world) patch(kind, name, patch string) {
 	w.Helper()
-	w.tenant.MustRun(w, "patch", "-n", mine, kind, name, "--type=merge", "-p", patch)
+	w.own.Patch(w, mine, kind, name, patch)
 }
 
 func (w *world) remove(kind, name string) {
 	w.Helper()
-	w.tenant.MustRun(w, "delete", "-n", mine, kind, name, "--wait")
+	w.own.Delete(w, mine, kind, name)
 }
 
 // cluster is an object in FrontProxy for a server.

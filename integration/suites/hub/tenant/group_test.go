@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/rawserver"
+	v1 "github.com/proxyauthk8s/caddy-proxyauthk8s/k8swatch/api/v1"
 )
 
 // ACC-1: who may name objects so that their default group is that of an older object
@@ -27,9 +28,9 @@ func defaultGroup(w *world) {
 	w.answers(mine, "grouped", http.StatusServiceUnavailable, passing+"InvalidSpec")
 	w.answers(older, "a-grouped", http.StatusForbidden, "not a member of group "+group)
 
-	w.patch("proxykubeapi", "grouped", `{"spec":{"dashboard_group":"mine"}}`)
+	w.patch(v1.Resource, "grouped", `{"spec":{"dashboard_group":"mine"}}`)
 	w.answers(mine, "grouped", http.StatusForbidden, "not a member of group mine")
-	w.patch("proxykubeapi", "grouped", `{"spec":{"dashboard_group":null}}`)
+	w.patch(v1.Resource, "grouped", `{"spec":{"dashboard_group":null}}`)
 	w.answers(mine, "grouped", http.StatusServiceUnavailable, passing+"InvalidSpec")
 	// When the older object goes, the default belongs to the one that is left.
 	w.hub.Admin.MustRun(w, "delete", "-n", older, "proxykubeapi", "a-grouped", "--wait")

@@ -43,7 +43,7 @@ func TestNoLeaderAndNoRequestAsACertificate(t *testing.T) {
 	etcd := kube.StartSharedEtcd(t)
 	w := &world{T: t, idp: oidc.Start(t, oidc.Options{})}
 	w.hub = hub.Start(t, kube.Options{Etcd: etcd})
-	w.tenant = w.hub.User(t, attacker, mine)
+	w.addTenant(t)
 	target := kube.Start(t, kube.Options{Etcd: etcd})
 	w.token = w.idp.Token(oidc.Alice, nil)
 	slow := w.slowPipe(target.Host, time.Second)

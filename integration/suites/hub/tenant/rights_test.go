@@ -26,7 +26,7 @@ func TestCRD02ARightThatIsTakenAway(t *testing.T) {
 	const rights = "rbac.secretNamespaces={team-a,team-b}"
 	w := &world{T: t, idp: oidc.Start(t, oidc.Options{})}
 	w.hub = hub.Start(t, kube.Options{}, rights)
-	w.tenant = w.hub.User(t, attacker, mine)
+	w.addTenant(t)
 	w.token = w.idp.Token(oidc.Alice, nil)
 	// Nothing is hurried here: the bound is that of the product's defaults.
 	w.px = proxy.Start(t, proxy.Options{Hub: w.hub.Kubeconfig})

@@ -19,7 +19,7 @@ func TestDefaultDeniedTargets(t *testing.T) {
 	t.Parallel()
 	w := &world{T: t, idp: oidc.Start(t, oidc.Options{}), etcd: kube.StartSharedEtcd(t)}
 	w.hub = hub.Start(t, kube.Options{Etcd: w.etcd})
-	w.tenant = w.hub.User(t, attacker, mine)
+	w.addTenant(t)
 	w.px = proxy.Start(t, proxy.Options{
 		Hub: w.hub.Kubeconfig, DeniedTargets: []string{}, Settings: quick + "\ndisable_validation off",
 	})
