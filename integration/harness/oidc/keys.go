@@ -41,10 +41,38 @@ type keyRing struct {
 
 func newKeyRing() (*keyRing, error) {
 	r := &keyRing{keys: map[string]*key{}, current: K1}
-	if err := r.add(K1, jose.RS256); err != nil {
+	k1, err := firstKeys.next()
+	if err != nil {
 		return nil, err
 	}
+	r.publish(&key{id: K1, alg: jose.RS256, signer: k1})
 	return r, r.add(E1, jose.ES256)
+}
+
+// firstKeys are those of K1.
+var firstKeys rsaKeys
+
+// rsaKeys are so many RSA keys that providers which run at the same time have different
+// ones. A key costs a tenth of a second, and a test may have a hundred providers.
+type rsaKeys struct {
+	mu    sync.Mutex
+	keys  [16]crypto.Signer
+	given int
+}
+
+func (r *rsaKeys) next() (crypto.Signer, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	slot := &r.keys[r.given%len(r.keys)]
+	r.given++
+	if *slot == nil {
+		made, err := newKey(jose.RS256)
+		if err != nil {
+			return nil, fmt.Errorf("making signing key %s: %w", K1, err)
+		}
+		*slot = made
+	}
+	return *slot, nil
 }
 
 func (r *keyRing) add(id string, alg jose.SignatureAlgorithm) error {

@@ -67,6 +67,7 @@ func (w *world) start(dir string) error {
 	if w.idp, err = oidc.New(oidc.Options{Users: users()}); err != nil {
 		return err
 	}
+	w.idp.UseKey(oidc.E1) // each request has a token of its own, and RS256 takes its time
 	w.ups = map[string]*rawserver.Server{}
 	for cluster, o := range map[string]rawserver.Options{
 		fpH2: {}, fpH1: {Protocols: []string{"http/1.1"}},
