@@ -100,7 +100,7 @@ scale: build tools
 # Parts of test-long, each under an hour: what waits in real time, the oldest
 # apiservers, and everything that runs beside other goroutines against the race
 # detector.
-LONG := limits hub oldest node race-unit race-hostile race-lifecycle
+LONG := limits hub oldest node clients race-unit race-hostile race-lifecycle
 
 # SHARD=1/3 is the first, the fourth and so on of the parts.
 SHARD ?= 1/1
@@ -122,6 +122,10 @@ test-long-oldest: build tools # Kubernetes 1.29 as the hub, 1.28 behind the prox
 test-long-node: build tools # what kubectl does, in quantity, and streams that are silent for minutes
 	$(TOOLS) kubectl-1.29 sample-apiserver >/dev/null
 	$(SUITES) -timeout 60m -tags long -run '^TestLong' ./suites/node
+test-long-clients: build tools # clients of others: JavaScript, Python, helm, kustomize, stern, k9s, controller-runtime
+	cd integration/tools/manager && go vet ./...
+	$(TOOLS) k9s stern kustomize manager >/dev/null
+	$(SUITES) -timeout 60m -tags long -run '^TestLong' ./suites/clients
 test-long-race-unit:
 	CGO_ENABLED=1 go test -race -timeout 60m ./...
 test-long-race-hostile: tools

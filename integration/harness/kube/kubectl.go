@@ -27,7 +27,8 @@ type Result struct {
 // own, so that neither settings nor caches of the caller play a part.
 type Kubectl struct {
 	Kubeconfig string
-	// Tool is the kubectl to run; the zero value is the pinned one.
+	// Tool is another kubectl, or another client that reads KUBECONFIG; the zero
+	// value is the pinned kubectl.
 	Tool realtools.Tool
 	// Home holds kubectl's caches; each caller that must not see cached
 	// discovery takes a new one.
@@ -52,18 +53,20 @@ func (k Kubectl) Run(ctx context.Context, args ...string) (Result, error) {
 	err = k.Namespaces.Do(cmd.Run)
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		return Result{}, fmt.Errorf("running kubectl: %w", err)
+		return Result{}, fmt.Errorf("running %s: %w", k.tool().Name, err)
 	}
 	if ctx.Err() != nil {
-		return Result{}, fmt.Errorf("running kubectl: %w\n%s%s", ctx.Err(), stdout.String(), stderr.String())
+		return Result{}, fmt.Errorf("running %s: %w\n%s%s", k.tool().Name, ctx.Err(), stdout.String(), stderr.String())
 	}
 	return Result{Stdout: stdout.String(), Stderr: stderr.String(), ExitCode: cmd.ProcessState.ExitCode()}, nil
 }
 
+func (k Kubectl) tool() realtools.Tool { return cmp.Or(k.Tool, realtools.Kubectl) }
+
 // Command is a kubectl to be started by the caller, for what streams, within
 // k.Namespaces.Do when there are such. It ends with the context.
 func (k Kubectl) Command(ctx context.Context, args ...string) (*exec.Cmd, error) {
-	binary, err := realtools.Path(ctx, cmp.Or(k.Tool, realtools.Kubectl), nil)
+	binary, err := realtools.Path(ctx, k.tool(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +89,8 @@ type Access struct {
 	// Token is sent as a bearer, ClientCert and ClientKey (PEM) are presented.
 	Token                 string
 	ClientCert, ClientKey []byte
+	// TokenCommand prints an ExecCredential.
+	TokenCommand []string
 	// Namespace of the context; empty means default.
 	Namespace string
 }
@@ -94,7 +99,14 @@ type Access struct {
 func WriteKubeconfig(file string, a Access) error {
 	cfg := clientcmdapi.NewConfig()
 	cfg.Clusters["test"] = &clientcmdapi.Cluster{Server: a.Server, CertificateAuthorityData: a.CA}
-	cfg.AuthInfos["test"] = &clientcmdapi.AuthInfo{Token: a.Token, ClientCertificateData: a.ClientCert, ClientKeyData: a.ClientKey}
+	auth := &clientcmdapi.AuthInfo{Token: a.Token, ClientCertificateData: a.ClientCert, ClientKeyData: a.ClientKey}
+	if len(a.TokenCommand) > 0 {
+		auth.Exec = &clientcmdapi.ExecConfig{
+			APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+			Command: a.TokenCommand[0], Args: a.TokenCommand[1:],
+		}
+	}
+	cfg.AuthInfos["test"] = auth
 	cfg.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test", Namespace: a.Namespace}
 	cfg.CurrentContext = "test"
 	if err := clientcmd.WriteToFile(*cfg, file); err != nil {

@@ -40,7 +40,7 @@ func (k Kubectl) MustStart(tb testing.TB, args ...string) *Running {
 		tb.Fatal(err)
 	}
 	r := &Running{
-		what: fmt.Sprintf("kubectl %q", args), cancel: cancel, cmd: cmd,
+		what: fmt.Sprintf("%s %q", k.tool().Name, args), cancel: cancel, cmd: cmd,
 		lines: make(chan string, 1024), done: make(chan struct{}),
 	}
 	cmd.Stderr = &r.stderr

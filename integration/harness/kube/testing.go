@@ -56,7 +56,7 @@ func (k Kubectl) MustRun(tb testing.TB, args ...string) Result {
 	tb.Helper()
 	r := k.MustEnd(tb, args...)
 	if r.ExitCode != 0 {
-		tb.Fatalf("kubectl %q: exit code %d\n%s%s", args, r.ExitCode, r.Stdout, r.Stderr)
+		tb.Fatalf("%s %q: exit code %d\n%s%s", k.tool().Name, args, r.ExitCode, r.Stdout, r.Stderr)
 	}
 	return r
 }

@@ -24,7 +24,11 @@ type DebianPackage struct {
 }
 
 func (p DebianPackage) installed() bool {
-	_, err := exec.LookPath(p.File) // which stats an absolute path
+	if filepath.IsAbs(p.File) {
+		_, err := os.Stat(p.File)
+		return err == nil
+	}
+	_, err := exec.LookPath(p.File)
 	return err == nil
 }
 

@@ -20,7 +20,7 @@ func TestDebian(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	script := "#!/bin/sh\necho \"$*\" >>" + dir + "/calls\ncase $* in *' good'*) : >" + dir + "/good ; chmod +x " + dir + "/good ;; *broken*) echo no such package; exit 100 ;; esac\n"
+	script := "#!/bin/sh\necho \"$*\" >>" + dir + "/calls\ncase $* in *' good'*) : >" + dir + "/good ;; *broken*) echo no such package; exit 100 ;; esac\n"
 	if err := os.WriteFile(filepath.Join(dir, "apt-get"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}

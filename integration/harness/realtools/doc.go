@@ -10,8 +10,9 @@
 // carries the version and a digest of everything that shapes the build, so a
 // changed pin gives a new file and never a stale one.
 //
-// Older apiservers, an older kubectl and an aggregated API server are built for the
-// long tests alone (OnlyNamed).
+// Older apiservers, an older kubectl, an aggregated API server and clients of others
+// are built for the long tests alone (OnlyNamed). NodeModules installs packages of
+// JavaScript, pinned by a package-lock.json with its checksums.
 //
 // Each program has a file lock of its own: the first process to come builds, the
 // others wait and find the file. Programs that one go.mod pins are built by one

@@ -46,12 +46,38 @@ func newPlan(t Tool) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	own, err := ownSource(p.dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading the source of %s: %w", t.Name, err)
+	}
+	parts := append([]string{string(mod), string(sum), t.Package, p.ldflags, runtime.GOOS, runtime.GOARCH}, own...)
+	p.file = filepath.Join(cache, fmt.Sprintf("%s-%s-%s", t.Name, p.version, digest(parts)))
+	return p, nil
+}
+
+// ownSource is the Go code that lies beside a go.mod, if any.
+func ownSource(dir string) (contents []string, err error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		contents = append(contents, string(content))
+	}
+	return contents, nil
+}
+
+// digest is part of the name of what was made from these.
+func digest(parts []string) string {
 	h := sha256.New()
-	for _, part := range []string{string(mod), string(sum), t.Package, p.ldflags, runtime.GOOS, runtime.GOARCH} {
+	for _, part := range parts {
 		fmt.Fprintf(h, "%d\n%s", len(part), part)
 	}
-	p.file = filepath.Join(cache, fmt.Sprintf("%s-%s-%s", t.Name, p.version, hex.EncodeToString(h.Sum(nil))[:12]))
-	return p, nil
+	return hex.EncodeToString(h.Sum(nil))[:12]
 }
 
 func versionOf(mod []byte, module string) (string, error) {

@@ -134,3 +134,22 @@ func TestRepoRoot(t *testing.T) {
 		t.Errorf("elsewhere: %s", got)
 	}
 }
+
+// A changed source beside the go.mod gives another file.
+func TestOwnSource(t *testing.T) {
+	dir := t.TempDir()
+	if own, err := ownSource(dir); err != nil || own != nil {
+		t.Errorf("without Go code: %q, %v", own, err)
+	}
+	for name, content := range map[string]string{"main.go": "package main", "go.mod": "module m"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if own, err := ownSource(dir); err != nil || len(own) != 1 || own[0] != "package main" {
+		t.Errorf("with it: %q, %v", own, err)
+	}
+	if digest([]string{"ab", "c"}) == digest([]string{"a", "bc"}) {
+		t.Error("parts run together")
+	}
+}

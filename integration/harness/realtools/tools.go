@@ -43,6 +43,15 @@ var Kubectl129 = Tool{Name: "kubectl-1.29", Package: "k8s.io/kubernetes/cmd/kube
 // SampleAPIServer is Kubernetes' own example of an aggregated API server.
 var SampleAPIServer = Tool{Name: "sample-apiserver", Package: "k8s.io/sample-apiserver", Module: "k8s.io/sample-apiserver", Dir: "sample-apiserver"}
 
+// Clients of others, which the long tests run through the proxy, and a manager of
+// controller-runtime, whose source is in the folder that pins it.
+var (
+	K9s       = Tool{Name: "k9s", Package: "github.com/derailed/k9s", Module: "github.com/derailed/k9s", Dir: "k9s"}
+	Stern     = Tool{Name: "stern", Package: "github.com/stern/stern", Module: "github.com/stern/stern", Dir: "stern"}
+	Kustomize = Tool{Name: "kustomize", Package: "sigs.k8s.io/kustomize/kustomize/v5", Module: "sigs.k8s.io/kustomize/kustomize/v5", Dir: "kustomize"}
+	Manager   = Tool{Name: "manager", Package: "github.com/proxyauthk8s/caddy-proxyauthk8s/integration/tools/manager", Module: "sigs.k8s.io/controller-runtime", Dir: "manager"}
+)
+
 // All lists every tool that the short tests and the Makefile need, the slow ones
 // first.
 func All() []Tool {
@@ -52,8 +61,11 @@ func All() []Tool {
 // Older lists the older apiservers, which the long tests alone need.
 func Older() []Tool { return []Tool{KubeAPIServer129, KubeAPIServer128} }
 
+// Clients lists the clients of others, which the long tests alone need.
+func Clients() []Tool { return []Tool{K9s, Stern, Kustomize, Manager} }
+
 // OnlyNamed lists what is built only when it is named.
-func OnlyNamed() []Tool { return append(Older(), Kubectl129, SampleAPIServer) }
+func OnlyNamed() []Tool { return append(append(Older(), Kubectl129, SampleAPIServer), Clients()...) }
 
 // Named returns the tool of that name.
 func Named(name string) (Tool, bool) {
