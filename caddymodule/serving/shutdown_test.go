@@ -49,7 +49,8 @@ func TestExitEndsStreams(t *testing.T) {
 		if d := watch(); d != delay {
 			t.Errorf("the watch ended after %v", d)
 		}
-		if d := upgraded(); d != delay+grace {
+		// A client may take a moment to leave when it is told to.
+		if d := upgraded(); d < delay+grace || d > delay+grace+exitWait {
 			t.Errorf("the upgraded connection ended after %v", d)
 		}
 		if d := time.Since(start); d < delay+grace || d > delay+grace+exitWait {

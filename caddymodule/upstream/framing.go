@@ -35,6 +35,8 @@ const (
 	lengthPrefixed
 	// webSocket is RFC 6455 section 5.2.
 	webSocket
+	// spdy is SPDY/3.1: eight bytes, of which the last three are the length.
+	spdy
 )
 
 // framingOf says how the events of a watch are separated.
@@ -116,8 +118,11 @@ func (f *framer) step(p []byte) int {
 
 // headLength is the length of the header, as far as its first bytes decide it.
 func (f *framer) headLength() int {
-	if f.mode == lengthPrefixed {
+	switch f.mode {
+	case lengthPrefixed:
 		return 4
+	case spdy:
+		return spdyHeadLength
 	}
 	if f.nhead < 2 {
 		return 2
@@ -137,8 +142,11 @@ func (f *framer) headLength() int {
 
 // payload is the length that the complete header announces.
 func (f *framer) payload() uint64 {
-	if f.mode == lengthPrefixed {
+	switch f.mode {
+	case lengthPrefixed:
 		return uint64(binary.BigEndian.Uint32(f.head[:4]))
+	case spdy:
+		return uint64(binary.BigEndian.Uint32(f.head[4:]) & spdyMaxLength)
 	}
 	if f.head[0]&0x0f == closeOpcode {
 		f.sawClose = true

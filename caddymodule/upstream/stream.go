@@ -145,7 +145,7 @@ func newStream(res *http.Response, o StreamOptions) stream {
 		if strings.EqualFold(res.Header.Get("Upgrade"), "websocket") {
 			o.Kind = WebSocket
 		}
-		u := newUpgraded(rwc, o)
+		u := newUpgraded(rwc, res.Header, o)
 		res.Body = u
 		return u
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,7 +16,8 @@ import (
 //
 // The proxy ends a WebSocket with a close frame (1001) to either side, each
 // between two frames, and leaves it open for a moment so that the client can
-// answer. Other protocols (SPDY) have no close frame: the connection ends.
+// answer. With SPDY the client gets a GOAWAY, and the error stream of a command the
+// reason, which a client needs to see a failure; the apiserver's connection ends.
 //
 // The code that copies the two directions must stop both when Read returns
 // ErrEnded, as Caddy's reverse_proxy does. After io.EOF it would pass on a
@@ -28,9 +30,12 @@ type upgraded struct {
 	answered chan struct{} // closed when the client sends nothing more
 	answer   sync.Once
 
+	// farewell is what the client gets at the end, between two frames.
+	farewell []byte
+
 	rmu          sync.Mutex // guards the next three
 	in           framer
-	clientClosed bool   // the close frame to the client is queued, or cannot be sent
+	clientClosed bool   // the farewell to the client is queued, or cannot be sent
 	queued       []byte // what is left of it
 
 	wmu             sync.Mutex // guards the next two; held while writing
@@ -38,10 +43,15 @@ type upgraded struct {
 	apiserverClosed bool // the apiserver has its close frame; the rest is dropped
 }
 
-func newUpgraded(rwc io.ReadWriteCloser, o StreamOptions) *upgraded {
+// newUpgraded makes the stream of a 101 with this header.
+func newUpgraded(rwc io.ReadWriteCloser, header http.Header, o StreamOptions) *upgraded {
 	u := &upgraded{node: newNode(o), rwc: rwc, answered: make(chan struct{})}
 	if o.Kind == WebSocket {
 		u.in.mode, u.out.mode = webSocket, webSocket
+		u.farewell = closeFrame[:]
+	} else {
+		u.in.mode = spdy // an upgrade to anything else is not relayed (URL-5)
+		u.farewell = spdyFarewell(header.Get("X-Stream-Protocol-Version"))
 	}
 	return u
 }
@@ -59,7 +69,7 @@ func (u *upgraded) Read(p []byte) (int, error) {
 		u.rmu.Unlock()
 		return n, err
 	}
-	// The close frame takes the place of what follows the frame in progress.
+	// The farewell takes the place of what follows the frame in progress.
 	n = u.in.scanToBoundary(p[:n])
 	u.received(n)
 	if u.in.atBoundary() {
@@ -79,19 +89,19 @@ func (u *upgraded) Read(p []byte) (int, error) {
 	return 0, err
 }
 
-// queueClose queues the close frame to the client, once. rmu is held.
+// queueClose queues the farewell to the client, once. rmu is held.
 func (u *upgraded) queueClose() {
 	if u.clientClosed {
 		return
 	}
 	u.clientClosed = true
-	if u.kind == WebSocket && !u.in.sawClose {
-		u.queued = closeFrame[:]
+	if !u.in.sawClose {
+		u.queued = u.farewell
 	}
 }
 
 // readClose is Read once the stream is being ended, which done reports: first the
-// close frame, then nothing until the client has answered it, then ErrEnded.
+// farewell, then nothing until the client has answered it or left, then ErrEnded.
 func (u *upgraded) readClose(p []byte) (n int, err error, done bool) {
 	if !u.ending.Load() {
 		return 0, nil, false
@@ -111,17 +121,17 @@ func (u *upgraded) readClose(p []byte) (n int, err error, done bool) {
 		return n, nil, true
 	}
 	u.rmu.Unlock()
-	if u.kind == WebSocket {
-		timer := time.NewTimer(closeGrace)
-		defer timer.Stop()
-		select {
-		case <-u.answered:
-		case <-timer.C:
-		}
+	timer := time.NewTimer(closeGrace)
+	defer timer.Stop()
+	select {
+	case <-u.answered:
+	case <-timer.C:
 	}
 	return 0, ErrEnded, true
 }
 
+// Write does not fail because the stream is being ended: whoever copies would close
+// the client's connection before its farewell.
 func (u *upgraded) Write(p []byte) (int, error) {
 	u.wmu.Lock()
 	defer u.wmu.Unlock()
@@ -129,6 +139,9 @@ func (u *upgraded) Write(p []byte) (int, error) {
 		n, err := u.rwc.Write(p)
 		u.sent(n)
 		u.out.scan(p[:n])
+		if err != nil && u.ending.Load() {
+			return len(p), nil
+		}
 		return n, err
 	}
 	if !u.apiserverClosed {
@@ -137,7 +150,7 @@ func (u *upgraded) Write(p []byte) (int, error) {
 			m, err := u.rwc.Write(p[:n])
 			u.sent(m)
 			if err != nil {
-				return m, err
+				u.apiserverClosed = true
 			}
 		}
 		u.closeApiserver()
@@ -188,23 +201,27 @@ func (u *upgraded) Close() error {
 	return u.rwc.Close()
 }
 
-// end lets a Read that waits for the apiserver return: at once where there is no
-// close frame to send, else when the apiserver answers the close frame or after
-// boundaryGrace, which a frame in progress gets too.
+// end lets a Read that waits for the apiserver return: with SPDY at once, else when
+// the apiserver answers the close frame or after boundaryGrace, which a frame in
+// progress gets with both.
 func (u *upgraded) end() {
 	u.rmu.Lock()
 	first := u.ending.CompareAndSwap(false, true)
+	between := u.in.atBoundary()
 	u.rmu.Unlock()
 	if !first {
 		return
 	}
-	if u.kind != WebSocket {
+	if u.kind != WebSocket && between {
 		go u.rwc.Close()
 		return
 	}
 	// Closing also frees a Write that holds wmu because the apiserver does
 	// not read.
 	time.AfterFunc(boundaryGrace, func() { _ = u.rwc.Close() })
+	if u.kind != WebSocket {
+		return
+	}
 	go func() {
 		u.wmu.Lock()
 		defer u.wmu.Unlock()

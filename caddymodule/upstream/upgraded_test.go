@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -269,37 +270,94 @@ func TestWebSocketEndsWithStuckWrite(t *testing.T) {
 		if _, err := io.ReadAll(rwc); err != ErrEnded {
 			t.Error(err)
 		}
-		if err := <-wrote; err == nil {
-			t.Error("the write succeeded")
+		if err := <-wrote; err != nil {
+			t.Error(err) // it would keep the close frame from the client
 		}
 	})
 	rwc.Close()
 }
 
-// SPDY has no close frame that means this: the connection ends at once.
-func TestUpgradeEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newConn()
-		g := NewRegistry().NewGroup()
-		res := switched(c, "SPDY/3.1")
-		g.Track(res, StreamOptions{Kind: Response})
-		go func() {
-			io.WriteString(c.send, "data")
-			synctest.Wait()
-			g.End(time.Hour)
-		}()
-		start := time.Now()
-		if got, err := io.ReadAll(res.Body); string(got) != "data" || err != ErrEnded || time.Since(start) != 0 {
-			t.Errorf("%q, %v after %s", got, err, time.Since(start))
-		}
-		if c.got() != "" {
-			t.Errorf("apiserver got %q", c.got())
-		}
-		if err := res.Body.(interface{ CloseWrite() error }).CloseWrite(); err != nil || c.half {
-			t.Errorf("half-close of an ended stream: %v, %t", err, c.half)
-		}
-		res.Body.Close()
-	})
+// spdyData is a DATA frame of SPDY.
+func spdyData(stream uint32, flags byte, data string) string {
+	b := binary.BigEndian.AppendUint32(nil, stream)
+	return string(binary.BigEndian.AppendUint32(b, uint32(flags)<<24|uint32(len(data)))) + data
+}
+
+const spdyGoAway = "\x80\x03\x00\x07\x00\x00\x00\x08\x00\x00\x00\x01\x00\x00\x00\x00"
+
+// STREAM-1: a client of SPDY gets a GOAWAY after a whole frame, and that of a
+// command a failure on its error stream before it, and a moment to leave.
+func TestSPDYEnds(t *testing.T) {
+	frame := spdyData(5, 0, strings.Repeat("x", 300))
+	failure := spdyData(1, 1, spdyFailure)
+	for _, tt := range []struct {
+		name, version string
+		// What the apiserver sends before and after the end.
+		before, after string
+		// want is what the client gets.
+		want   string
+		leaves bool // the client leaves at GOAWAY
+		took   time.Duration
+	}{
+		{name: "a quiet command", version: "v4.channel.k8s.io", want: failure + spdyGoAway, leaves: true},
+		{name: "a command", version: "v4.channel.k8s.io", before: frame + frame, want: frame + frame + failure + spdyGoAway, leaves: true},
+		{name: "port-forward", version: "portforward.k8s.io", before: frame, want: frame + spdyGoAway, leaves: true},
+		{name: "without a version", before: frame, want: frame + spdyGoAway, leaves: true},
+		{name: "the client stays", version: "v4.channel.k8s.io", want: failure + spdyGoAway, took: closeGrace},
+		{
+			name: "in mid-frame", version: "v4.channel.k8s.io", before: frame + frame[:100], after: frame[100:] + frame,
+			want: frame + frame + failure + spdyGoAway, leaves: true,
+		},
+		{name: "in mid-frame for ever", version: "v4.channel.k8s.io", before: frame + frame[:7], want: frame + frame[:7], took: boundaryGrace},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newConn()
+				g := NewRegistry().NewGroup()
+				res := switched(c, "SPDY/3.1")
+				res.Header.Set("X-Stream-Protocol-Version", tt.version)
+				g.Track(res, StreamOptions{Kind: Response})
+				rwc := res.Body.(io.ReadWriteCloser)
+				half := rwc.(interface{ CloseWrite() error })
+				start := time.Now()
+				go func() {
+					if tt.before != "" {
+						io.WriteString(c.send, tt.before)
+					}
+					synctest.Wait()
+					g.End(time.Hour)
+					synctest.Wait()
+					if n, err := io.WriteString(rwc, "too late"); n != 8 || err != nil {
+						t.Errorf("writing on: %d, %v", n, err)
+					}
+					if tt.after != "" {
+						go io.WriteString(c.send, tt.after)
+					}
+				}()
+				var got []byte
+				var err error
+				for p := make([]byte, 64); err == nil; {
+					var n int
+					n, err = rwc.Read(p)
+					got = append(got, p[:n]...)
+					if tt.leaves && bytes.HasSuffix(got, []byte(spdyGoAway)) {
+						_ = half.CloseWrite()
+					}
+				}
+				if string(got) != tt.want || err != ErrEnded || time.Since(start) != tt.took {
+					t.Errorf("%q, %v after %s, want %q", got, err, time.Since(start), tt.want)
+				}
+				if c.got() != "" {
+					t.Errorf("apiserver got %q", c.got())
+				}
+				if err := half.CloseWrite(); err != nil || c.half {
+					t.Errorf("half-close of an ended stream: %v, %t", err, c.half)
+				}
+				rwc.Close()
+				time.Sleep(boundaryGrace)
+			})
+		})
+	}
 }
 
 // A stream that is not ended passes everything on, both ways, half-close included.
@@ -330,7 +388,7 @@ func TestUpgradePassesOn(t *testing.T) {
 		}
 	}
 	// A connection that cannot half-close says so: the copier then ends both.
-	u := newUpgraded(struct{ io.ReadWriteCloser }{newConn()}, StreamOptions{Kind: Upgrade})
+	u := newUpgraded(struct{ io.ReadWriteCloser }{newConn()}, http.Header{}, StreamOptions{Kind: Upgrade})
 	if u.CloseWrite() == nil {
 		t.Error("CloseWrite succeeded")
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/rawclient"
 )
 
-// spdyStream is an upgraded connection whose end is the end of the connection.
+// spdyStream is an upgraded connection that ends with a GOAWAY.
 type spdyStream struct {
 	*rawclient.Conn
 	kind string
@@ -20,9 +20,13 @@ type spdyStream struct {
 
 func (c session) spdy(t *testing.T, path, kind string) *spdyStream {
 	t.Helper()
+	version := "v4.channel.k8s.io"
+	if kind == spdyForward {
+		version = "portforward.k8s.io"
+	}
 	conn := c.dial(t)
 	if err := conn.Send(rawclient.Request("POST", path, c.px.Host, "Authorization: Bearer "+c.bearer,
-		"Connection: Upgrade", "Upgrade: SPDY/3.1", "X-Stream-Protocol-Version: v4.channel.k8s.io")); err != nil {
+		"Connection: Upgrade", "Upgrade: SPDY/3.1", "X-Stream-Protocol-Version: "+version)); err != nil {
 		t.Fatal(err)
 	}
 	res, err := conn.Head("POST")
@@ -38,7 +42,8 @@ func (c session) spdy(t *testing.T, path, kind string) *spdyStream {
 
 func (s *spdyStream) alive(t *testing.T) {
 	t.Helper()
-	sent := []byte(rand.Text())
+	text := rand.Text()
+	sent := append([]byte{0, 0, 0, 5, 0, 0, 0, byte(len(text))}, text...) // a DATA frame
 	if err := s.Send(sent); err != nil {
 		t.Fatalf("%s: %v", s.kind, err)
 	}
@@ -49,12 +54,29 @@ func (s *spdyStream) alive(t *testing.T) {
 	}
 }
 
+// goAway is a GOAWAY of SPDY.
+const goAway = "\x80\x03\x00\x07\x00\x00\x00\x08\x00\x00\x00\x01\x00\x00\x00\x00"
+
 func (s *spdyStream) ended(t *testing.T, within time.Duration) {
 	t.Helper()
 	_ = s.SetReadDeadline(time.Now().Add(within))
-	n, err := s.R.Read(make([]byte, 1))
-	if n != 0 || err == nil || isTimeout(err) {
-		t.Errorf("%s has not ended in time: %d bytes, %v", s.kind, n, err)
+	var got []byte
+	for err := error(nil); err == nil && !bytes.HasSuffix(got, []byte(goAway)); {
+		var b byte
+		if b, err = s.R.ReadByte(); err != nil {
+			t.Errorf("%s did not end with a GOAWAY in time: %q, %v", s.kind, got, err)
+			return
+		}
+		got = append(got, b)
+	}
+	// A client of exec takes the end for a success unless the error stream, which
+	// is the first, says otherwise.
+	if failed := bytes.HasPrefix(got, []byte{0, 0, 0, 1, 1}) && bytes.Contains(got, []byte(`"status":"Failure"`)); failed != (s.kind == spdy) {
+		t.Errorf("%s ended with %q", s.kind, got)
+	}
+	_ = s.CloseWrite()
+	if _, err := s.R.ReadByte(); err == nil || isTimeout(err) {
+		t.Errorf("%s: the connection is open after the GOAWAY: %v", s.kind, err)
 	}
 }
 
