@@ -20,8 +20,8 @@ func alone(t *testing.T, wayName string) (*world, *site) {
 	return newWorld(t, proxy.Options{LogLevel: "WARN"}, map[string]*site{"a": s}), s
 }
 
-// AUTH-12: with more than twice as many tokens as are remembered the proxy holds
-// no more than it may with as many.
+// AUTH-12: with more than twice as many good tokens as are remembered, and 25 times as
+// many bad ones, the proxy holds no more than it may with as many.
 func TestLongAUTH12Storm(t *testing.T) { storm(t, 25_000, 250_000) }
 
 // AUTH-5: three minutes of tokens with unknown kids cost one reading of the keys in
