@@ -32,9 +32,10 @@ LDFLAGS = -X github.com/proxyauthk8s/caddy-proxyauthk8s/internal/version.stamped
 
 TOOLS = cd integration && go run ./cmd/realtools
 # -count=1: the product runs as a process of its own, which a kept result knows
-# nothing of.
+# nothing of. Test programs are linked in each run, so without what only a debugger
+# reads; lint vets them.
 SUITES = cd integration && go build -o ../bin/testrun ./cmd/testrun && \
-	PROXYAUTH_BINARY=$${PROXYAUTH_BINARY:-$(CURDIR)/bin/caddy} exec ../bin/testrun go test -count=1
+	PROXYAUTH_BINARY=$${PROXYAUTH_BINARY:-$(CURDIR)/bin/caddy} exec ../bin/testrun go test -count=1 -vet=off -ldflags=-s
 
 .PHONY: build
 build: ## bin/caddy, the distribution
@@ -113,7 +114,7 @@ test-long: ## What needs longer; SHARD=2/3 is a third of it, test-long-<part> on
 
 .PHONY: $(addprefix test-long-,$(LONG))
 test-long-limits: build tools # floods of tokens and keys, slow downloads, for minutes
-	$(SUITES) -timeout 60m -tags long -run '^TestLong' ./suites/identity/... ./suites/hostile
+	$(SUITES) -timeout 60m -tags long -run '^TestLong' ./suites/identity/... ./suites/request/... ./suites/hostile
 test-long-hub: build tools
 	$(SUITES) -timeout 60m -tags long -run '^TestLong' -skip Oldest ./suites/hub/... ./suites/lifecycle/...
 test-long-oldest: build tools # Kubernetes 1.29 as the hub, 1.28 behind the proxy
