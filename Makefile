@@ -101,7 +101,7 @@ scale: build tools
 # Parts of test-long, each under an hour: what waits in real time, the oldest
 # apiservers, and everything that runs beside other goroutines against the race
 # detector.
-LONG := limits hub oldest node clients race-unit race-hostile race-lifecycle
+LONG := limits hub oldest node clients conformance race-unit race-hostile race-lifecycle
 
 # SHARD=1/3 is the first, the fourth and so on of the parts.
 SHARD ?= 1/1
@@ -127,12 +127,22 @@ test-long-clients: build tools # clients of others: JavaScript, Python, helm, ku
 	cd integration/tools/manager && go vet ./...
 	$(TOOLS) k9s stern kustomize manager >/dev/null
 	$(SUITES) -timeout 60m -tags long -run '^TestLong' ./suites/clients
+test-long-conformance: build conformance-tools # a few of Kubernetes' own tests, directly and through the proxy
+	$(SUITES) -timeout 60m -tags long -run '^TestLong' -v ./suites/conformance
 test-long-race-unit:
 	CGO_ENABLED=1 go test -race -timeout 60m ./...
 test-long-race-hostile: tools
 	cd integration && CGO_ENABLED=1 PROXYAUTH_RACE=1 go test -race -count=1 -timeout 60m ./suites/hostile/...
 test-long-race-lifecycle: tools
 	cd integration && CGO_ENABLED=1 PROXYAUTH_RACE=1 go test -race -count=1 -timeout 60m ./suites/lifecycle/...
+
+.PHONY: conformance
+conformance: build conformance-tools ## Kubernetes' conformance tests, directly and through the proxy; SHARD=2/3 is a third of them
+	$(SUITES) -timeout 6h -tags long -run '^TestConformance$$' -v ./suites/conformance
+
+.PHONY: conformance-tools
+conformance-tools: tools
+	$(TOOLS) e2e.test ginkgo agnhost nonewprivs sample-apiserver >/dev/null
 
 .PHONY: bench
 bench: build ## CPU time a request and of exec sessions, memory of watches, against stock reverse_proxy in the same run

@@ -8,6 +8,7 @@
 //   - pki issues certificates, process runs child processes,
 //   - kube starts apiservers, reads their audit logs and runs kubectl,
 //   - node starts a whole node, on which pods run,
+//   - conformance runs Kubernetes' own conformance tests on a node,
 //   - hub prepares an apiserver whose ProxyKubeApi objects the product reads,
 //   - oidc is a real OpenID provider that can be made to misbehave,
 //   - rawserver and rawclient are the two ends of a wire that is looked at

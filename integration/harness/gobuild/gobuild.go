@@ -30,24 +30,31 @@ type Build struct {
 	// Output is the file, or the folder if it ends with a slash.
 	Output   string
 	Packages []string
+	// Test says that the packages are tests to compile, by go test -c, which does
+	// not tell how far it is.
+	Test bool
 	// Progress receives the lines, each with one Write.
 	Progress io.Writer
 }
 
 // Run builds. What the compiler says is part of the error.
 func (b *Build) Run(ctx context.Context) error {
-	stale, err := b.stale(ctx)
-	if err != nil {
-		return err
+	compiled := &counter{programs: len(b.Packages)}
+	args := []string{"test", "-c", "-vet=off", "-o", b.Output}
+	if !b.Test {
+		var err error
+		if compiled.of, err = b.stale(ctx); err != nil {
+			return err
+		}
+		args = []string{"build", "-v", "-o", b.Output}
 	}
-	compiled := &counter{of: stale, programs: len(b.Packages)}
-	cmd := b.command(ctx, "build", "-v", "-o", b.Output)
+	cmd := b.command(ctx, args...)
 	cmd.Stdout, cmd.Stderr = compiled, compiled
 	start := time.Now()
 	stop := Every(Interval, func() {
 		fmt.Fprintf(b.Progress, "building %s ... %s, %s\n", b.Name, compiled.share(), time.Since(start).Round(time.Second))
 	})
-	err = cmd.Run()
+	err := cmd.Run()
 	stop()
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, bytes.TrimSpace(compiled.rest.Bytes()))
@@ -118,6 +125,9 @@ func (c *counter) Write(b []byte) (int, error) {
 func (c *counter) share() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.of == nil {
+		return "compiling"
+	}
 	if c.done >= len(c.of)-c.programs {
 		return "linking"
 	}

@@ -11,7 +11,7 @@ import (
 func TestRun(t *testing.T) {
 	t.Setenv("GOFLAGS", "-mod=mod")
 	dir := t.TempDir()
-	for name, content := range map[string]string{"go.mod": "module example.test/m\n", "good/main.go": "package main\n\nfunc main() {}\n", "bad/main.go": "package main\n\nfunc main() { wrong() }\n"} {
+	for name, content := range map[string]string{"go.mod": "module example.test/m\n", "good/main.go": "package main\n\nfunc main() {}\n", "bad/main.go": "package main\n\nfunc main() { wrong() }\n", "tests/some_test.go": "package tests\n"} {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
@@ -26,6 +26,13 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "out", "good")); err != nil {
+		t.Error(err)
+	}
+	tests := &Build{Name: "tests", Dir: dir, Output: filepath.Join(dir, "out") + "/", Packages: []string{"./tests"}, Test: true, Progress: &progress}
+	if err := tests.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "out", "tests.test")); err != nil {
 		t.Error(err)
 	}
 	build.Packages = []string{"./bad"}

@@ -20,8 +20,10 @@ import (
 
 // Image is a container image of one layer.
 type Image struct {
-	// Name with its tag, as pods give it.
-	Name string
+	// Name with its tag, as pods give it, and Others, under which it is also
+	// found.
+	Name   string
+	Others []string
 	// Files are copied from this machine with their permissions: path in the
 	// image to path here. Texts are files with that content, Links symbolic
 	// links: path in the image to target.
@@ -49,7 +51,7 @@ func (n *Node) AddImage(ctx context.Context, image Image) error {
 	if err := file.Close(); err != nil {
 		return fmt.Errorf("making the image %s: %w", image.Name, err)
 	}
-	return n.ctr(ctx, "images", "import", "--snapshotter=native", file.Name())
+	return n.ctr(ctx, "images", "import", "--snapshotter="+n.snapshotter, file.Name())
 }
 
 // write writes the image in the format of docker save.
@@ -70,7 +72,7 @@ func (i *Image) write(w io.Writer) error {
 		return err
 	}
 	manifest, err := json.Marshal([]any{map[string]any{
-		"Config": "config.json", "RepoTags": []string{i.Name}, "Layers": []string{"layer.tar"},
+		"Config": "config.json", "RepoTags": append([]string{i.Name}, i.Others...), "Layers": []string{"layer.tar"},
 	}})
 	if err != nil {
 		return err

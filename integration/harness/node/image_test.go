@@ -20,7 +20,7 @@ func TestImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	image := Image{
-		Name: "some:test", User: "65532:65533", Entrypoint: []string{"/usr/bin/program"}, Env: []string{"A=b"},
+		Name: "some:test", Others: []string{"other:test"}, User: "65532:65533", Entrypoint: []string{"/usr/bin/program"}, Env: []string{"A=b"},
 		Files:   map[string]string{"/usr/bin/program": program},
 		Texts:   map[string]string{"/etc/some/text": "hello"},
 		Links:   map[string]string{"/bin/link": "/usr/bin/program"},
@@ -40,7 +40,7 @@ func TestImage(t *testing.T) {
 	if err := json.Unmarshal(parts["manifest.json"], &manifest); err != nil {
 		t.Fatal(err)
 	}
-	if len(manifest) != 1 || !cmp.Equal(manifest[0].RepoTags, []string{"some:test"}) || len(manifest[0].Layers) != 1 {
+	if len(manifest) != 1 || !cmp.Equal(manifest[0].RepoTags, []string{"some:test", "other:test"}) || len(manifest[0].Layers) != 1 {
 		t.Fatalf("manifest %+v", manifest)
 	}
 	var config struct {

@@ -32,6 +32,9 @@ const startTimeout = 4 * time.Minute
 type Options struct {
 	// APIServer are the options of the apiserver; Node is filled in.
 	APIServer kube.Options
+	// LargeImages says that containers of large images will run: they share the
+	// files of an image where the file system allows it.
+	LargeImages bool
 }
 
 // Node is a running cluster.
@@ -43,10 +46,12 @@ type Node struct {
 	// StartTime is how long the start took, builds and installations aside.
 	StartTime time.Duration
 
-	dir     string
-	init    *process.Process
-	servers []*server
-	dns     *dnsServer
+	dir         string
+	largeImages bool
+	snapshotter string // of containerd
+	init        *process.Process
+	servers     []*server
+	dns         *dnsServer
 }
 
 // server is one of the node's processes.
@@ -71,7 +76,7 @@ func New(ctx context.Context, dir string, o Options) (*Node, error) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	n := &Node{dir: dir}
+	n := &Node{dir: dir, largeImages: o.LargeImages}
 	if err := n.start(ctx, o); err != nil {
 		err = fmt.Errorf("starting a node: %w\n%s", err, n.lastLines())
 		return nil, errors.Join(err, n.Stop())

@@ -29,10 +29,8 @@ func (n *Node) poll(ctx context.Context, what string, ready func(context.Context
 		if final := (fatal{}); errors.As(err, &final) {
 			return fmt.Errorf("waiting for %s: %w", what, err)
 		}
-		for _, s := range n.servers {
-			if s.Exited() {
-				return fmt.Errorf("waiting for %s: %s ended with code %d", what, s.name, s.ExitCode())
-			}
+		if err := n.Ended(); err != nil {
+			return fmt.Errorf("waiting for %s: %w", what, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -40,6 +38,16 @@ func (n *Node) poll(ctx context.Context, what string, ready func(context.Context
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// Ended is an error when a server of the node has ended.
+func (n *Node) Ended() error {
+	for _, s := range n.servers {
+		if s.Exited() {
+			return fmt.Errorf("%s ended with code %d", s.name, s.ExitCode())
+		}
+	}
+	return nil
 }
 
 var errNotReady = errors.New("not ready")

@@ -104,9 +104,10 @@ func build(ctx context.Context, plans []*plan, progress io.Writer) error {
 		defer unlock()
 	}
 	plans = slices.DeleteFunc(plans, (*plan).done) // another process built it
-	// One -ldflags holds for all programs of a go build.
+	// One -ldflags holds for all programs of a go build, and it builds either
+	// programs or tests.
 	for len(plans) > 0 {
-		same := slices.DeleteFunc(slices.Clone(plans), func(p *plan) bool { return p.ldflags != plans[0].ldflags })
+		same := slices.DeleteFunc(slices.Clone(plans), func(p *plan) bool { return p.ldflags != plans[0].ldflags || p.Test != plans[0].Test })
 		plans = slices.DeleteFunc(plans, func(p *plan) bool { return slices.Contains(same, p) })
 		if err := compile(ctx, same, progress); err != nil {
 			return err
@@ -130,7 +131,7 @@ func compile(ctx context.Context, plans []*plan, progress io.Writer) error {
 	// caller, so that the Go build cache holds one copy of each package.
 	build := gobuild.Build{
 		Name: names, Dir: plans[0].dir, Flags: []string{"-buildvcs=false", "-ldflags", plans[0].ldflags},
-		Output: tmp + "/", Progress: progress,
+		Output: tmp + "/", Test: plans[0].Test, Progress: progress,
 	}
 	for _, p := range plans {
 		build.Packages = append(build.Packages, p.Package)
@@ -139,12 +140,21 @@ func compile(ctx context.Context, plans []*plan, progress io.Writer) error {
 		return fmt.Errorf("building %s: %w", names, err)
 	}
 	for _, p := range plans {
-		if err := os.Rename(filepath.Join(tmp, path.Base(trimMajor(p.Package))), p.file); err != nil {
+		if err := os.Rename(filepath.Join(tmp, p.output()), p.file); err != nil {
 			return fmt.Errorf("building %s: %w", names, err)
 		}
 	}
 	fmt.Fprintf(progress, "built %s in %s\n", names, time.Since(start).Round(100*time.Millisecond))
 	return nil
+}
+
+// output is the name that go gives the program.
+func (p *plan) output() string {
+	name := path.Base(trimMajor(p.Package))
+	if p.Test {
+		return name + ".test"
+	}
+	return name
 }
 
 // trimMajor takes the /v3 of a module from the import path of its main package:

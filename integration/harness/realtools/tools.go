@@ -1,5 +1,7 @@
 package realtools
 
+import "slices"
+
 // Tool is one program that can be built.
 type Tool struct {
 	// Name is the file name of the program.
@@ -13,6 +15,9 @@ type Tool struct {
 	// StampVersion has the linker write the version into the program, as the
 	// Kubernetes releases do: clients compare it, and "v0.0.0-master" is odd.
 	StampVersion bool
+	// Test says that Package is tests, and the program what go test -c makes of
+	// them.
+	Test bool
 }
 
 // The programs the tests and the Makefile use.
@@ -52,6 +57,15 @@ var (
 	Manager   = Tool{Name: "manager", Package: "github.com/proxyauthk8s/caddy-proxyauthk8s/integration/tools/manager", Module: "sigs.k8s.io/controller-runtime", Dir: "manager"}
 )
 
+// What Kubernetes' conformance tests need: the tests, the program that runs
+// several of them at once, and programs of the images that they ask for.
+var (
+	E2ETest    = Tool{Name: "e2e.test", Package: "k8s.io/kubernetes/test/e2e", Module: "k8s.io/kubernetes", Dir: "conformance", StampVersion: true, Test: true}
+	Ginkgo     = Tool{Name: "ginkgo", Package: "github.com/onsi/ginkgo/v2/ginkgo", Module: "github.com/onsi/ginkgo/v2", Dir: "conformance"}
+	Agnhost    = Tool{Name: "agnhost", Package: "k8s.io/kubernetes/test/images/agnhost", Module: "k8s.io/kubernetes", Dir: "conformance"}
+	Nonewprivs = Tool{Name: "nonewprivs", Package: "k8s.io/kubernetes/test/images/nonewprivs", Module: "k8s.io/kubernetes", Dir: "conformance"}
+)
+
 // All lists every tool that the short tests and the Makefile need, the slow ones
 // first.
 func All() []Tool {
@@ -64,8 +78,13 @@ func Older() []Tool { return []Tool{KubeAPIServer129, KubeAPIServer128} }
 // Clients lists the clients of others, which the long tests alone need.
 func Clients() []Tool { return []Tool{K9s, Stern, Kustomize, Manager} }
 
+// Conformance lists what the conformance tests need beside All.
+func Conformance() []Tool { return []Tool{E2ETest, Ginkgo, Agnhost, Nonewprivs, SampleAPIServer} }
+
 // OnlyNamed lists what is built only when it is named.
-func OnlyNamed() []Tool { return append(append(Older(), Kubectl129, SampleAPIServer), Clients()...) }
+func OnlyNamed() []Tool {
+	return slices.Concat(Older(), []Tool{Kubectl129}, Clients(), Conformance())
+}
 
 // Named returns the tool of that name.
 func Named(name string) (Tool, bool) {
