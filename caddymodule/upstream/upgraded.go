@@ -10,6 +10,10 @@ import (
 	"time"
 )
 
+// lingering is what a client gets to read the last bytes of an upgraded connection
+// that the apiserver has closed, and to close its own end.
+const lingering = 2 * time.Minute
+
 // upgraded is the connection of a 101 (exec, attach, port-forward), seen from
 // the proxy: reading gives what the apiserver sends to the client, writing is
 // what the client sends to the apiserver.
@@ -22,6 +26,11 @@ import (
 // The code that copies the two directions must stop both when Read returns
 // ErrEnded, as Caddy's reverse_proxy does. After io.EOF it would pass on a
 // half-close and go on waiting for the client.
+//
+// An apiserver closes a stream behind its last bytes. They may still be on their way
+// to a client that reads slowly, and that sends more meanwhile, such as the pings
+// of kubectl. These cannot be delivered, which is no reason to stop both directions:
+// only Read says that the stream has ended.
 type upgraded struct {
 	node
 	rwc io.ReadWriteCloser
@@ -33,12 +42,14 @@ type upgraded struct {
 	// farewell is what the client gets at the end, between two frames.
 	farewell []byte
 
-	rmu          sync.Mutex // guards the next three
+	rmu          sync.Mutex // guards the next four
+	readEnd      time.Time  // when the apiserver ended the stream, or the connection broke
 	in           framer
 	clientClosed bool   // the farewell to the client is queued, or cannot be sent
 	queued       []byte // what is left of it
 
-	wmu             sync.Mutex // guards the next two; held while writing
+	wmu             sync.Mutex // guards the next three; held while writing
+	lost            error      // why the apiserver takes nothing more
 	out             framer
 	apiserverClosed bool // the apiserver has its close frame; the rest is dropped
 }
@@ -63,6 +74,9 @@ func (u *upgraded) Read(p []byte) (int, error) {
 	n, err := u.rwc.Read(p)
 
 	u.rmu.Lock()
+	if err != nil && u.readEnd.IsZero() {
+		u.readEnd = time.Now()
+	}
 	if !u.ending.Load() {
 		u.received(n)
 		u.in.scan(p[:n])
@@ -136,13 +150,20 @@ func (u *upgraded) Write(p []byte) (int, error) {
 	u.wmu.Lock()
 	defer u.wmu.Unlock()
 	if !u.ending.Load() {
+		if u.lost != nil {
+			return u.drop(p)
+		}
 		n, err := u.rwc.Write(p)
 		u.sent(n)
 		u.out.scan(p[:n])
-		if err != nil && u.ending.Load() {
-			return len(p), nil
+		if err == nil {
+			return n, nil
 		}
-		return n, err
+		if !u.ending.Load() {
+			u.lost = err
+			return u.drop(p)
+		}
+		return len(p), nil
 	}
 	if !u.apiserverClosed {
 		n := u.out.scanToBoundary(p)
@@ -160,6 +181,17 @@ func (u *upgraded) Write(p []byte) (int, error) {
 	}
 	if u.out.sawClose {
 		u.clientAnswered()
+	}
+	return len(p), nil
+}
+
+// drop takes what the client sends to an apiserver that takes nothing more, until
+// lingering is over. wmu is held.
+func (u *upgraded) drop(p []byte) (int, error) {
+	u.rmu.Lock()
+	defer u.rmu.Unlock()
+	if !u.readEnd.IsZero() && time.Since(u.readEnd) > lingering {
+		return 0, u.lost
 	}
 	return len(p), nil
 }

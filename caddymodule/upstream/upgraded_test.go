@@ -20,6 +20,7 @@ type conn struct {
 	// onWrite is what the apiserver does when it gets something.
 	onWrite func(p []byte)
 	half    bool
+	broken  error         // of each Write
 	stuck   chan struct{} // Write waits for it, or for Close
 	closed  chan struct{}
 	once    sync.Once
@@ -39,6 +40,9 @@ func (c *conn) Write(p []byte) (int, error) {
 	case <-c.closed:
 		return 0, io.ErrClosedPipe
 	default:
+	}
+	if c.broken != nil {
+		return 0, c.broken
 	}
 	c.mu.Lock()
 	c.written.Write(p)
@@ -392,4 +396,37 @@ func TestUpgradePassesOn(t *testing.T) {
 	if u.CloseWrite() == nil {
 		t.Error("CloseWrite succeeded")
 	}
+}
+
+// RELAY-2: an apiserver that has closed a stream takes nothing more. Its last bytes
+// are read nevertheless, and the client has time to close its end.
+func TestUpgradeDeliversTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newConn()
+		c.broken = io.ErrClosedPipe
+		res := switched(c, "SPDY/3.1")
+		NewRegistry().NewGroup().Track(res, StreamOptions{Kind: Response})
+		rwc := res.Body.(io.ReadWriteCloser)
+		write := func(want error) {
+			t.Helper()
+			if n, err := rwc.Write([]byte("ping")); err != want || (n == 4) != (want == nil) {
+				t.Errorf("writing: %d, %v; want %v", n, err, want)
+			}
+		}
+		write(nil)
+		time.Sleep(2 * lingering) // a client that reads slowly
+		write(nil)
+		go func() { io.WriteString(c.send, "last bytes"); c.send.Close() }()
+		if got, err := io.ReadAll(rwc); string(got) != "last bytes" || err != nil {
+			t.Errorf("read %q, %v", got, err)
+		}
+		time.Sleep(lingering)
+		write(nil)
+		time.Sleep(time.Nanosecond)
+		write(io.ErrClosedPipe)
+		if c.got() != "" {
+			t.Errorf("the apiserver got %q", c.got())
+		}
+		rwc.Close()
+	})
 }

@@ -237,3 +237,42 @@ func TestRELAY2ApiserverEndsFirst(t *testing.T) {
 		})
 	}
 }
+
+// RELAY-2: an apiserver closes a stream behind its last bytes. A client that reads
+// slowly gets all of them, though what it sends meanwhile, such as the pings of
+// kubectl, cannot be delivered any more.
+func TestRELAY2SlowReaderGetsTheEnd(t *testing.T) {
+	// More than the client has room for, less than the proxy has.
+	last := strings.Repeat("last words. ", 8_000)
+	for cluster, up := range shared.ups {
+		t.Run(cluster, func(t *testing.T) {
+			up.Handle(func(rw *rawserver.Writer, _ *rawserver.Request) {
+				both, err := rw.Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.WriteString(both, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"+last)
+			})
+			defer up.Handle(nil)
+			conn := rawclient.MustDial(t, shared.px.Host, shared.px.CA.Pool())
+			smallWindow(conn.Conn, 4<<10)
+			if a := conn.Do(t, call{cluster: cluster, path: execPath}.asAlice().with("Connection: Upgrade", "Upgrade: SPDY/3.1").h1(shared.px)); a.Code != http.StatusSwitchingProtocols {
+				t.Fatalf("%+v", a)
+			}
+			// By now the apiserver has closed its end, or does so in a moment.
+			time.Sleep(50 * time.Millisecond)
+			for range 20 {
+				if err := conn.Send([]byte("ping")); err != nil {
+					t.Fatalf("the proxy has closed the connection: %v", err)
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(rawclient.Timeout))
+			got, err := io.ReadAll(conn.R)
+			if string(got) != last || err != nil {
+				t.Errorf("%d bytes of %d, %v", len(got), len(last), err)
+			}
+		})
+	}
+}
