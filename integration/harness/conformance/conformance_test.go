@@ -138,6 +138,19 @@ func TestShard(t *testing.T) {
 	}
 }
 
+func TestParseShard(t *testing.T) {
+	for text, want := range map[string][2]int{"": {1, 1}, "2/3": {2, 3}, "3/3": {3, 3}} {
+		if k, n, err := ParseShard(text); err != nil || k != want[0] || n != want[1] {
+			t.Errorf("%q: %d of %d, %v", text, k, n, err)
+		}
+	}
+	for _, bad := range []string{"4/3", "0/3", "2", "a/b", "1/0"} {
+		if k, n, err := ParseShard(bad); err == nil {
+			t.Errorf("%q: %d of %d", bad, k, n)
+		}
+	}
+}
+
 func TestProgress(t *testing.T) {
 	done, failed := progress([]byte("• [1.5 seconds]\n  STEP: • [no]\n• [FAILED] [2 seconds]\n• [0.1 seconds]\nSSS\n"))
 	if done != 3 || failed != 1 {

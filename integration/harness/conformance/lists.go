@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -58,6 +59,21 @@ func Quick() []string {
 		}
 	}
 	return names
+}
+
+// ParseShard reads 2/3 as the second of three parts; nothing is all.
+func ParseShard(text string) (k, n int, err error) {
+	if text == "" {
+		return 1, 1, nil
+	}
+	first, second, _ := strings.Cut(text, "/")
+	if k, err = strconv.Atoi(first); err == nil {
+		n, err = strconv.Atoi(second)
+	}
+	if err != nil || k < 1 || k > n {
+		return 0, 0, fmt.Errorf("SHARD is %q, and has to be like 2/3", text)
+	}
+	return k, n, nil
 }
 
 // Shard is the k-th of n parts of the tests, k from 1.

@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/conformance"
@@ -46,27 +44,12 @@ func TestConformance(t *testing.T) {
 			tests = append(tests, name)
 		}
 	}
-	k, n, err := shard(os.Getenv("SHARD"))
+	k, n, err := conformance.ParseShard(os.Getenv("SHARD"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	tests = conformance.Shard(tests, k, n)
 	run(t, fmt.Sprintf("shard-%d-of-%d", k, n), tests, len(tests)*leastDirect/100)
-}
-
-// shard reads 2/3 as the second of three parts.
-func shard(text string) (k, n int, err error) {
-	if text == "" {
-		return 1, 1, nil
-	}
-	first, second, _ := strings.Cut(text, "/")
-	if k, err = strconv.Atoi(first); err == nil {
-		n, err = strconv.Atoi(second)
-	}
-	if err != nil || k < 1 || k > n {
-		return 0, 0, fmt.Errorf("SHARD is %q, and has to be like 2/3", text)
-	}
-	return k, n, nil
 }
 
 // run compares the tests, of which at least so many have to pass directly, and
