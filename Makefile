@@ -120,9 +120,9 @@ test-long-hub: build tools
 test-long-oldest: build tools # Kubernetes 1.29 as the hub, 1.28 behind the proxy
 	$(TOOLS) kube-apiserver-1.28 kube-apiserver-1.29 kubectl-1.29 >/dev/null
 	$(SUITES) -timeout 60m -tags long -run '^TestLong.*(Oldest|Targets|Hub)' ./suites/hub/... ./suites/oldkube/...
-test-long-node: build tools # what kubectl does, in quantity, and streams that are silent for minutes
+test-long-node: build tools # what kubectl does, in quantity, behind load balancers too, and streams that are silent for minutes
 	$(TOOLS) kubectl-1.29 sample-apiserver >/dev/null
-	$(SUITES) -timeout 60m -tags long -run '^TestLong' ./suites/node
+	$(SUITES) -timeout 60m -tags long -run '^TestLong' ./suites/node ./suites/balancers
 test-long-clients: build tools # clients of others: JavaScript, Python, helm, kustomize, stern, k9s, controller-runtime
 	cd integration/tools/manager && go vet ./...
 	$(TOOLS) k9s stern kustomize manager >/dev/null

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -157,6 +158,14 @@ func (k kind) text(t *testing.T, px *proxy.Proxy, dir, address string, changes m
 		if changes["port 9180"] == "" {
 			changes["port 9180"] = "port " + px.Value("health")
 		}
+	}
+	if k.nginx() && k.endsTLS {
+		// A node has a /var/lib of its own, without nginx's folders.
+		var paths strings.Builder
+		for _, use := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
+			fmt.Fprintf(&paths, "\n\t%s_temp_path %s;", use, filepath.Join(dir, use))
+		}
+		changes["\taccess_log off;"] = "\taccess_log off;" + paths.String()
 	}
 	if k.endsTLS {
 		changes[map[bool]string{true: "/etc/nginx/tls/", false: "/etc/haproxy/"}[k.nginx()]] = dir + "/"
