@@ -3,11 +3,14 @@
 package clients
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/kube"
 	"github.com/proxyauthk8s/caddy-proxyauthk8s/integration/harness/realtools"
 )
 
@@ -30,11 +33,11 @@ func testHelm(t *testing.T, a access) {
 	}
 	var seen []string
 	for _, args := range [][]string{
-		{"install", "web", chart, "--wait", "--timeout=100s"},
-		{"upgrade", "web", chart, "--set=text=second,replicas=2", "--wait", "--timeout=100s"},
-		{"rollback", "web", "1", "--wait", "--timeout=100s"},
+		{"install", "web", chart, "--wait", "--timeout=4m"},
+		{"upgrade", "web", chart, "--set=text=second,replicas=2", "--wait", "--timeout=4m"},
+		{"rollback", "web", "1", "--wait", "--timeout=4m"},
 	} {
-		helm.MustRun(t, args...)
+		mustWait(t, helm, args...)
 		seen = append(seen, state())
 	}
 	if diff := cmp.Diff([]string{"first 1 first", "second 2 second", "first 1 first"}, seen); diff != "" {
@@ -50,8 +53,18 @@ func testHelm(t *testing.T, a access) {
 	if diff := cmp.Diff(want, history); diff != "" {
 		t.Errorf("history (-want +got):\n%s", diff)
 	}
-	helm.MustRun(t, "uninstall", "web", "--wait", "--timeout=100s")
+	mustWait(t, helm, "uninstall", "web", "--wait", "--timeout=4m")
 	if out := a.MustRun(t, "get", "widgets,deployments,secrets", "--output=name").Stdout; out != "" {
 		t.Errorf("after uninstall there are %s", out)
+	}
+}
+
+// mustWait is MustRun for what waits itself, on a busy machine.
+func mustWait(t *testing.T, k kube.Kubectl, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	if r, err := k.Run(ctx, args...); err != nil || r.ExitCode != 0 {
+		t.Fatalf("helm %q: %v: %+v", args, err, r)
 	}
 }
