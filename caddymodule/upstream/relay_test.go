@@ -230,7 +230,9 @@ func TestUnreadAnswersStopNoOthers(t *testing.T) {
 	s := newServer(t, false, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/list" {
 			_, _ = w.Write(make([]byte, 2*http2StreamWindow))
+			return
 		}
+		_, _ = io.WriteString(w, "event")
 	})
 	p := pair(t, s.config)
 	for range unread {
@@ -240,7 +242,11 @@ func TestUnreadAnswersStopNoOthers(t *testing.T) {
 		}
 		defer res.Body.Close()
 	}
-	within(t, 10*time.Second, "a request beside unread answers", func() { do(t, p, request(t, s.config, "GET", "/", nil)) })
+	within(t, 10*time.Second, "an answer beside unread ones", func() {
+		if _, got := do(t, p, request(t, s.config, "GET", "/", nil)); got != "event" {
+			t.Errorf("%q", got)
+		}
+	})
 	if got := p.Connections(); got != 1 {
 		t.Errorf("%d connections", got)
 	}
