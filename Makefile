@@ -74,11 +74,11 @@ tools: ## The real servers and tools, built once and kept outside the repository
 
 .PHONY: unit
 unit:
-	go test -timeout 15m ./...
+	go test -vet=off -ldflags=-s -timeout 15m ./...
 
 .PHONY: race
 race:
-	CGO_ENABLED=1 go test -race -timeout 15m $(RACE_ROOMS)
+	CGO_ENABLED=1 go test -race -vet=off -timeout 15m $(RACE_ROOMS)
 
 .PHONY: smoke
 smoke: build
