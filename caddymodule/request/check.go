@@ -50,10 +50,11 @@ func checkMethod(q *Request, _ *Decision) *Refusal {
 // checkEarlyData refuses what may be the replay of a request that an attacker has
 // recorded: a request before the end of the TLS handshake, here or at a load
 // balancer that ends TLS and says so with Early-Data. Any value of that header
-// means 1 (RFC 8470, section 5.1).
+// means 1 (RFC 8470, section 5.1). Reading may be repeated, but an upgrade reads
+// nothing: exec over WebSocket is a GET and runs its command again.
 func checkEarlyData(q *Request, _ *Decision) *Refusal {
-	switch q.r.Method {
-	case http.MethodGet, http.MethodHead:
+	reads := q.r.Method == http.MethodGet || q.r.Method == http.MethodHead
+	if reads && len(q.r.Header["Upgrade"]) == 0 {
 		return nil
 	}
 	if q.r.TLS != nil && !q.r.TLS.HandshakeComplete || len(q.r.Header["Early-Data"]) > 0 {

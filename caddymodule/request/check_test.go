@@ -48,6 +48,9 @@ func TestChecks(t *testing.T) {
 		"early write, malformed": {r: with(get(pods), func(r *http.Request) {
 			r.Method, r.Header["Early-Data"] = http.MethodPost, []string{"", "0"}
 		}), code: 425, audit: "early_data"},
+		"early exec at a load balancer": {r: with(upgrade(get(pods+"/web/exec?command=reboot"), "websocket"), func(r *http.Request) {
+			r.Header["Early-Data"] = []string{"1"}
+		}), code: 425, audit: "early_data"},
 		"early read at a load balancer": {r: with(get(pods), func(r *http.Request) { r.Header["Early-Data"] = []string{"1"} })},
 		"early read":                    {r: with(get(pods), func(r *http.Request) { r.TLS = &tls.ConnectionState{} })},
 		"not synced":                    {r: get(pods), config: func(c *Config) { c.Clusters.(*someClusters).snapshot = nil }, code: 503, audit: "not_synced"},
