@@ -59,7 +59,7 @@ func (t *turns) take(request *informed) (*turn, error) {
 		select {
 		case <-current.over:
 		case <-time.After(turnTimeout):
-			return nil, nil
+			current.end(true) // its connection is open, and nobody uses it
 		}
 		if request != nil && (request.connected.Load() || request.Err() != nil) {
 			return nil, errNotNeeded

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -229,4 +230,35 @@ func TestBurstOverConnectionsThatGoAway(t *testing.T) {
 	if got := conns.Load(); got > 20 {
 		t.Errorf("%d connections of 100 answers each for 200 requests", got)
 	}
+}
+
+// A connection that stays open and that nobody uses holds its turn for a while only,
+// and makes no request dial that has got another connection meanwhile.
+func TestTurnOfUnusedConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all turns
+		unused, err := all.take(guard(t.Context()))
+		if unused == nil || err != nil {
+			t.Fatalf("turn %v, error %v", unused, err)
+		}
+		served := guard(t.Context())
+		served.got(httptrace.GotConnInfo{Reused: true})
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			if got, err := all.take(guard(t.Context())); got != nil || err != nil {
+				t.Errorf("a request that needs a connection: turn %v, error %v, want it to dial", got, err)
+			}
+		})
+		waiting.Go(func() {
+			if _, err := all.take(served); !errors.Is(err, errNotNeeded) {
+				t.Errorf("a request that got another connection: error %v", err)
+			}
+		})
+		waiting.Wait()
+		start := time.Now()
+		next, err := all.take(guard(t.Context()))
+		if took := time.Since(start); next == nil || err != nil || took != 0 {
+			t.Errorf("a later request: turn %v, error %v after %s", next, err, took)
+		}
+	})
 }
