@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,10 +50,9 @@ func run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	lease, renew, retry := 6*time.Second, 4*time.Second, time.Second
 	manager, err := ctrl.NewManager(cfg, ctrl.Options{
 		LeaderElection: true, LeaderElectionID: "clients.example.com", LeaderElectionNamespace: namespace,
-		LeaseDuration: &lease, RenewDeadline: &renew, RetryPeriod: &retry, LeaderElectionReleaseOnCancel: true,
+		LeaderElectionReleaseOnCancel: true,
 		Cache: cache.Options{
 			DefaultNamespaces:    map[string]cache.Config{namespace: {}},
 			DefaultLabelSelector: labels.SelectorFromSet(labels.Set{"copy": "yes"}),
