@@ -271,6 +271,15 @@ func (a *Entry) await(ctx context.Context) (*Entry, error) {
 	return nil, err
 }
 
+// Cut ends the answer of a request that has not left, whose write may be under way.
+func (a *Entry) Cut() {
+	a.backlog.mu.Lock()
+	defer a.backlog.mu.Unlock()
+	if !a.left {
+		a.cut()
+	}
+}
+
 // Leave ends a request. It may be called again.
 func (a *Entry) Leave() {
 	b := a.backlog

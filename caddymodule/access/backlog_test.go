@@ -50,6 +50,21 @@ func unreadAnswers(t *testing.T, b *Backlog, name string, n int) (*atomic.Int64,
 	}
 }
 
+// An answer can be cut from outside until it has left.
+func TestEntryCut(t *testing.T) {
+	cuts := 0
+	a, err := NewBacklog().Enter(requestWith(t.Context()), "team-a", "alice", func() { cuts++ })
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Cut()
+	a.Leave()
+	a.Cut()
+	if cuts != 1 {
+		t.Errorf("cut %d times", cuts)
+	}
+}
+
 // RELAY-7: a write that makes no progress for two minutes is cut, and no other.
 func TestBacklogCutsWithoutProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

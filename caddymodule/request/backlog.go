@@ -20,12 +20,13 @@ const (
 // (RELAY-7). A request that is decided again keeps its place.
 func (q *Request) Enter() *Refusal {
 	if q.entry != nil || q.config.Backlog == nil {
+		q.decision.entry = q.entry
 		return nil
 	}
 	entry, err := q.config.Backlog.Enter(q.r, q.decision.Key.Namespace, q.decision.subject, q.cut)
 	switch {
 	case err == nil:
-		q.entry = entry
+		q.entry, q.decision.entry = entry, entry
 		return nil
 	case errors.Is(err, access.ErrBacklog):
 		return backlogged

@@ -35,6 +35,8 @@ type Decision struct {
 	// two clusters may be two people. Without an identity it is the client's
 	// network.
 	subject string
+	// entry is the request in the backlog, nil for none.
+	entry *access.Entry
 	// inPath says that the path of the URL names the cluster.
 	inPath bool
 

@@ -167,7 +167,11 @@ func (d *Decision) track(r *http.Request, res *http.Response) {
 	if res.ContentLength < 0 && d.parsed.Follows(r.Method, r.URL.RawQuery) {
 		kind = upstream.Watch
 	}
-	d.Cluster.Relay.Streams.Track(res, upstream.StreamOptions{Kind: kind, Subject: d.subject})
+	o := upstream.StreamOptions{Kind: kind, Subject: d.subject}
+	if d.entry != nil {
+		o.Client = d.entry
+	}
+	d.Cluster.Relay.Streams.Track(res, o)
 }
 
 // bodyWatcher remembers why reading the client's body failed. The transport

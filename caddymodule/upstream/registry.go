@@ -90,10 +90,10 @@ func (g *Group) enter(s stream, hasGrace bool) {
 		return
 	}
 	if grace := time.Until(limit); grace > 0 && hasGrace && !over {
-		time.AfterFunc(grace, s.end)
+		time.AfterFunc(grace, func() { end(s) })
 		return
 	}
-	s.end()
+	end(s)
 }
 
 // streams lists the open streams that match. The registry is locked.
@@ -171,7 +171,7 @@ func (r *Registry) streams(match func(*node) bool) []stream {
 
 func endAll(list []stream) {
 	for _, s := range list {
-		s.end()
+		end(s)
 	}
 }
 

@@ -24,6 +24,9 @@ const (
 	boundaryGrace = time.Second
 	// closeGrace is what a client gets to answer a WebSocket close frame.
 	closeGrace = 2 * time.Second
+	// unreadGrace is what a client gets to read the end of a stream, unansweredGrace
+	// the same for a response, whose end has waited before.
+	unreadGrace, unansweredGrace = 4 * time.Second, time.Second
 )
 
 // Kind says how a stream ends.
@@ -48,9 +51,19 @@ type StreamOptions struct {
 	// Subject names the user of the stream, for EndSubject. Any text serves that
 	// no other user has.
 	Subject string
+	// Client, if not nil, is who reads the stream. One who does not read the end is
+	// cut off.
+	Client Client
 	// Ended, if not nil, is called once when the stream has ended, whatever ended
 	// it. It must not block and must not touch the stream.
 	Ended func(Ending)
+}
+
+// Client is the connection to who reads a stream.
+type Client interface {
+	// Cut has the write to the client that is under way fail, while the stream is
+	// open. It must not block, and may be called after the end of the stream.
+	Cut()
 }
 
 // Ending says what a stream carried until it ended.
@@ -75,6 +88,7 @@ type node struct {
 	subject    string
 	group      *Group
 	stream     stream
+	client     Client
 	prev, next *node
 	traffic    *traffic // nil unless StreamOptions.Ended is set
 }
@@ -87,7 +101,7 @@ type traffic struct {
 }
 
 func newNode(o StreamOptions) node {
-	n := node{kind: o.Kind, subject: o.Subject}
+	n := node{kind: o.Kind, subject: o.Subject, client: o.Client}
 	if o.Ended != nil {
 		n.traffic = &traffic{began: time.Now(), ended: o.Ended}
 	}
@@ -106,6 +120,31 @@ func (n *node) sent(bytes int) {
 	if n.traffic != nil {
 		n.traffic.sent.Add(int64(bytes))
 	}
+}
+
+// end ends a stream, and does not wait. A client that does not read would keep it:
+// Read, which tells the end, is not called while a write to the client is under way.
+func end(s stream) {
+	s.end()
+	n := s.entry()
+	if n.client == nil {
+		return
+	}
+	grace := unreadGrace
+	if n.kind == Response {
+		grace = unansweredGrace
+	}
+	time.AfterFunc(grace, func() {
+		if n.isOpen() {
+			n.client.Cut()
+		}
+	})
+}
+
+func (n *node) isOpen() bool {
+	n.group.registry.mu.Lock()
+	defer n.group.registry.mu.Unlock()
+	return n.next != nil
 }
 
 // leave takes a stream out of its registry and reports its end, once.

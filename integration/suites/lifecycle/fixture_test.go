@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -73,6 +74,7 @@ func upstream(t *testing.T) *rawserver.Server {
 const (
 	watchPath     = "/api/v1/namespaces/default/configmaps?watch=true"
 	watchListPath = "/api/v1/namespaces/default/configmaps?allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&watch=true"
+	floodPath     = "/api/v1/namespaces/default/configmaps?labelSelector=flood&watch=true"
 	followPath    = "/api/v1/namespaces/default/pods/p/log?follow=true"
 	forwardPath   = "/api/v1/namespaces/default/pods/p/portforward"
 	quietPath     = "/api/v1/namespaces/default/configmaps?timeoutSeconds=900&watch=true"
@@ -97,6 +99,9 @@ func apiserver(w *rawserver.Writer, r *rawserver.Request) {
 			contentType = "text/plain"
 		}
 		w.Header(http.StatusOK, rawserver.Field{Name: "Content-Type", Value: contentType})
+		for flood := strings.Contains(query, "flood"); flood; {
+			flood = w.Write(append(bytes.Repeat([]byte("x"), 64<<10), '\n'))
+		}
 		for n := 0; pause(w, interval); n++ {
 			if !w.Write(fmt.Appendf(nil, "{\"type\":\"MODIFIED\",\"n\":%d}\n", n)) {
 				return
