@@ -165,10 +165,24 @@ func (h *Hub) Cluster(tb testing.TB, namespace, name string) *v1.ProxyKubeApi {
 // WaitStatus waits until the status of an object is as wanted.
 func (h *Hub) WaitStatus(tb testing.TB, namespace, name, what string, want func(*v1.ProxyKubeApiStatus) bool) *v1.ProxyKubeApiStatus {
 	tb.Helper()
+	return h.wait(tb, namespace, name, what, func(o *v1.ProxyKubeApi) bool { return want(o.Status) })
+}
+
+// WaitReady waits for Ready in the form "status/reason", of the newest generation:
+// the status of the one before may say the same.
+func (h *Hub) WaitReady(tb testing.TB, namespace, name, want string) *v1.ProxyKubeApiStatus {
+	tb.Helper()
+	return h.wait(tb, namespace, name, want, func(o *v1.ProxyKubeApi) bool {
+		return Condition(o.Status, "Ready") == want && o.Status.ObservedGeneration == o.Generation
+	})
+}
+
+func (h *Hub) wait(tb testing.TB, namespace, name, what string, want func(*v1.ProxyKubeApi) bool) *v1.ProxyKubeApiStatus {
+	tb.Helper()
 	var last *v1.ProxyKubeApi
 	deadline := time.Now().Add(soon)
 	for {
-		if last = h.Cluster(tb, namespace, name); want(last.Status) {
+		if last = h.Cluster(tb, namespace, name); want(last) {
 			return last.Status
 		}
 		if time.Now().After(deadline) {
@@ -177,12 +191,6 @@ func (h *Hub) WaitStatus(tb testing.TB, namespace, name, what string, want func(
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-}
-
-// WaitReady waits for Ready in the form "status/reason".
-func (h *Hub) WaitReady(tb testing.TB, namespace, name, want string) *v1.ProxyKubeApiStatus {
-	tb.Helper()
-	return h.WaitStatus(tb, namespace, name, want, func(s *v1.ProxyKubeApiStatus) bool { return Condition(s, "Ready") == want })
 }
 
 // Condition is a condition in the form "status/reason", empty for none.
