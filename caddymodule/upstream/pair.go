@@ -302,7 +302,7 @@ type countedConn struct {
 func (c *countedConn) Close() error {
 	if c.closed.CompareAndSwap(false, true) {
 		c.open.Add(-1)
-		c.turn.end(false)
+		c.turn.end(nil)
 	}
 	return c.Conn.Close()
 }

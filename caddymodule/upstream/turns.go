@@ -33,19 +33,23 @@ type turns struct {
 type turn struct {
 	turns *turns
 	over  chan struct{} // closed at the end
-	// failed says that no connection was opened; it is written before over is closed.
-	failed bool
-	once   sync.Once
+	// err says why no connection was opened; it is written before over is closed.
+	err  error
+	once sync.Once
 }
 
-var errNotNeeded = errors.New("dialing: the request needs no connection any more")
+var (
+	errNotNeeded = errors.New("dialing: the request needs no connection any more")
+	// errUnused ends a turn whose connection is open, and nobody uses it.
+	errUnused = errors.New("dialing: an open connection is not used")
+)
 
 // take waits for a turn to dial for a request. It returns nil where there is no
 // turn to wait for, and errNotNeeded when the request got a connection that
 // another one opened, or when its client has left: net/http does not cancel a dial.
 //
-// When the opening of a connection fails, all that waited for it dial at once, so
-// that no request waits for the timeouts of others.
+// When the opening of a connection fails, all that waited for it fail with it, so
+// that no request waits for two timeouts.
 func (t *turns) take(request *informed) (*turn, error) {
 	for !t.http1.Load() {
 		t.mu.Lock()
@@ -59,25 +63,28 @@ func (t *turns) take(request *informed) (*turn, error) {
 		select {
 		case <-current.over:
 		case <-time.After(turnTimeout):
-			current.end(true) // its connection is open, and nobody uses it
+			current.end(errUnused)
 		}
 		if request != nil && (request.connected.Load() || request.Err() != nil) {
 			return nil, errNotNeeded
 		}
-		if current.failed {
-			break
+		switch {
+		case errors.Is(current.err, errUnused):
+			return nil, nil
+		case current.err != nil:
+			return nil, current.err
 		}
 	}
 	return nil, nil
 }
 
-// end ends a turn, once.
-func (t *turn) end(failed bool) {
+// end ends a turn, once; err says why there is no connection.
+func (t *turn) end(err error) {
 	if t == nil {
 		return
 	}
 	t.once.Do(func() {
-		t.failed = failed
+		t.err = err
 		t.turns.mu.Lock()
 		t.turns.current = nil
 		t.turns.mu.Unlock()
@@ -95,13 +102,13 @@ func (t *turns) dial(ctx context.Context, network string, open func(context.Cont
 	}
 	conn, err := open(ctx, network)
 	if err != nil {
-		mine.end(true)
+		mine.end(err)
 		return nil, err
 	}
 	http1 := conn.ConnectionState().NegotiatedProtocol != "h2"
 	t.http1.Store(http1)
 	if http1 {
-		mine.end(false)
+		mine.end(nil)
 	} else if counted, ok := conn.NetConn().(*countedConn); ok {
 		counted.turn = mine
 	}
@@ -115,6 +122,6 @@ func firstUse(conn net.Conn) {
 		return
 	}
 	if counted, ok := encrypted.NetConn().(*countedConn); ok {
-		counted.turn.end(false)
+		counted.turn.end(nil)
 	}
 }
