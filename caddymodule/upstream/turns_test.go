@@ -218,6 +218,8 @@ func TestBurstOverConnectionsThatGoAway(t *testing.T) {
 			f.respond(headers.StreamID, "204", true)
 			if served == 100 {
 				f.WriteGoAway(headers.StreamID, http2.ErrCodeNo, nil)
+				// An apiserver closes the connection then, whatever the client does.
+				_ = conn.SetReadDeadline(time.Now().Add(time.Second))
 			}
 		}
 	})
